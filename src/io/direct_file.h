@@ -1,0 +1,45 @@
+// A file opened for reading, past the page cache where the file system allows it.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+
+#include "base/unique_fd.h"
+#include "k3/units.h"
+
+namespace k3::io {
+
+inline constexpr size_t kBlockSize = 4096;  // alignment of direct reads: offset, length and buffer
+
+constexpr uint64_t block_floor(uint64_t offset) { return offset / kBlockSize * kBlockSize; }
+constexpr uint64_t block_ceil(uint64_t offset) { return block_floor(offset + kBlockSize - 1); }
+
+class DirectFile {
+ public:
+  /// Opens with O_DIRECT; where that is refused (EINVAL), buffered. Error(kCheckpoint) when the path
+  /// is missing, unreadable or not a regular file (symlinks are followed).
+  static DirectFile open(const std::filesystem::path& path);
+  /// Opens without O_DIRECT.
+  static DirectFile open_buffered(const std::filesystem::path& path);
+
+  int fd() const { return fd_.get(); }
+  bool direct() const { return direct_; }
+  uint64_t size() const { return size_; }
+
+ private:
+  UniqueFd fd_;
+  bool direct_ = false;
+  uint64_t size_ = 0;
+};
+
+/// Reads [offset, offset + out.size()) through an ordinary (buffered) descriptor, continuing short
+/// reads. Error(kRead) naming path, offset and length on failure or at an early end.
+void read_exactly(int fd, uint64_t offset, std::span<std::byte> out,
+                  const std::filesystem::path& path);
+
+/// A whole small file; Error(kCheckpoint) when it is missing, unreadable or larger than `limit`.
+std::string read_text_file(const std::filesystem::path& path, Bytes limit);
+
+}  // namespace k3::io

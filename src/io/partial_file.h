@@ -1,0 +1,49 @@
+// A file that appears whole or not at all: it is written as NAME.partial, synced and renamed. A
+// later run can continue the partial one. An exclusive lock keeps two writers apart.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+
+#include "base/unique_fd.h"
+#include "k3/units.h"
+
+namespace k3::io {
+
+class PartialFile {
+ public:
+  enum class Mode { kContinue, kFresh };
+
+  /// Opens NAME.partial next to `target` (creating it) and locks it. Error(kUsage) when another
+  /// process holds it, when the directory cannot be written, or when the target is not a regular file.
+  PartialFile(std::filesystem::path target, Mode mode);
+  /// Leaves NAME.partial where it is unless commit() or discard() was called.
+  ~PartialFile();
+  PartialFile(const PartialFile&) = delete;
+  PartialFile& operator=(const PartialFile&) = delete;
+
+  int fd() const { return fd_.get(); }
+  uint64_t size() const;  // of the partial file now
+  const std::filesystem::path& partial_path() const { return partial_; }
+
+  /// Writes at an offset. All-zero aligned blocks beyond the end stay holes. Error(kInternal) naming
+  /// the path on failure (ENOSPC: with the space needed).
+  void write(uint64_t offset, std::span<const std::byte> bytes);
+  void truncate(uint64_t size);
+  void sync();
+  /// Syncs, renames to the target and syncs the directory.
+  void commit();
+  void discard();
+
+ private:
+  std::filesystem::path target_;
+  std::filesystem::path partial_;
+  UniqueFd fd_;
+  bool finished_ = false;
+};
+
+/// Bytes free for an unprivileged writer on the file system of `path`'s directory.
+Bytes free_space(const std::filesystem::path& path);
+
+}  // namespace k3::io

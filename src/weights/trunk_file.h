@@ -1,0 +1,63 @@
+// An opened trunk file: the manifest, checked, in memory (a few MB at the full shape).
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "k3/units.h"
+#include "weights/checkpoint_index.h"
+#include "weights/trunk_format.h"
+
+namespace k3::weights {
+
+class TrunkFile {
+ public:
+  /// Reads header and manifest, checks magic, version, checksums, and that every record lies inside
+  /// the file and refers to what exists. Error(kCheckpoint) naming what differs.
+  static TrunkFile open(const std::filesystem::path& path);
+
+  const std::filesystem::path& path() const { return path_; }
+  const ManifestHeader& header() const { return *header_; }
+  std::span<const ShardRecord> shards() const { return shards_; }
+  std::span<const TensorRecord> tensors() const { return tensors_; }
+  std::span<const ChunkRecord> chunks() const { return chunks_; }
+  std::span<const SegmentRecord> segments() const { return segments_; }
+  std::span<const SegmentRecord> segments(const ChunkRecord& chunk) const {
+    return segments_.subspan(chunk.segment_begin, chunk.segment_count);
+  }
+  const ExpertRecord& expert(size_t layer_rank, uint32_t expert) const {
+    return experts_[layer_rank * header_->experts_per_layer + expert];
+  }
+  /// Checksum of an expert's bytes (its six parts in ExpertPart order); null if none were recorded.
+  const uint64_t* expert_checksum(size_t layer_rank, uint32_t expert) const;
+  std::string_view name(const ShardRecord& shard) const;
+  std::string_view name(const TensorRecord& tensor) const;
+
+  /// Bytes of the whole file, of all chunks as stored (without padding) and as in the checkpoint.
+  Bytes file_bytes() const { return file_bytes_; }
+  Bytes stored_bytes() const;
+  Bytes raw_bytes() const;
+  /// Heap held by the manifest, for the plan.
+  Bytes manifest_bytes() const { return Bytes{manifest_.size()}; }
+
+  /// Compares every shard's name, size and sampled blocks (and its header, when `headers`) with the
+  /// files in `directory`. Error(kCheckpoint) listing all that is missing or differs.
+  void check_shards(const std::filesystem::path& directory, bool headers) const;
+
+ private:
+  std::filesystem::path path_;
+  Bytes file_bytes_;
+  std::vector<std::byte> manifest_;
+  const ManifestHeader* header_ = nullptr;
+  std::span<const ShardRecord> shards_;
+  std::span<const TensorRecord> tensors_;
+  std::span<const ChunkRecord> chunks_;
+  std::span<const SegmentRecord> segments_;
+  std::span<const ExpertRecord> experts_;
+  std::span<const uint64_t> expert_checksums_;
+  std::string_view strings_;
+};
+
+}  // namespace k3::weights

@@ -1,0 +1,58 @@
+// Writes a trunk file from a checkpoint: restartable, and under its final name only when complete.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+
+#include "k3/units.h"
+#include "weights/checkpoint_index.h"
+#include "weights/trunk_layout.h"
+
+namespace k3::weights {
+
+struct PackProgress {
+  uint64_t chunks_done;
+  uint64_t chunk_count;
+  Bytes raw_done;
+  Bytes raw_total;
+  Bytes stored_done;
+  Bytes resumed;      // found finished in a partial file of an interrupted run
+};
+
+struct PackOptions {
+  bool expert_checksums = false;   // hash every expert's bytes too
+  std::function<void(const PackProgress&)> progress;   // called often; may throw to stop
+};
+
+/// What to pack. tensors[i] is request.tensors[i] of the index; the embedding is the last request
+/// tensor.
+struct PackInput {
+  std::filesystem::path directory;
+  const CheckpointIndex* index;
+  const std::vector<TrunkTensor>* tensors;
+  uint64_t config_fingerprint;
+  uint32_t expert_layer_count;
+  uint32_t experts_per_layer;
+  uint64_t expert_part_bytes[kExpertParts];
+};
+
+struct PackResult {
+  Bytes raw;
+  Bytes stored;
+  Bytes file;
+  Bytes resumed;
+};
+
+/// Writes `target` (through target.partial). Error(kCheckpoint) when a trunk weight is not finite
+/// (tensor, row, column); Error(kUsage) when the target cannot be written; the space needed is
+/// checked before the first byte. The result is byte-identical however often it was interrupted.
+PackResult write_trunk(const PackInput& input, const std::filesystem::path& target,
+                       const PackOptions& options);
+
+/// Reads the trunk file back and compares every row with the checkpoint, byte for byte.
+/// Error(kCheckpoint) naming the first tensor and row that differ.
+void verify_trunk_content(const std::filesystem::path& trunk, const std::filesystem::path& directory,
+                          const CheckpointIndex& index, const std::vector<TrunkTensor>& tensors,
+                          const std::function<void(Bytes done, Bytes total)>& progress);
+
+}  // namespace k3::weights
