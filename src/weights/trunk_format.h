@@ -48,7 +48,7 @@ struct ManifestHeader {
   uint64_t embedding_rows;
   uint64_t embedding_cols;
 };
-static_assert(sizeof(ManifestHeader) == 128);
+static_assert(sizeof(ManifestHeader) == 120);
 
 /// One shard that the trunk was made from.
 struct ShardRecord {
