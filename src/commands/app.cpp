@@ -1,0 +1,159 @@
+#include "commands/app.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <new>
+#include <string>
+
+#include "commands/commands.h"
+#include "k3/error.h"
+
+namespace k3::commands {
+namespace {
+
+constexpr const char* kVersionLine = "k3 " K3_VERSION "\n";
+
+using AddCommand = void (*)(CLI::App&);
+constexpr AddCommand kCommands[] = {
+    add_version,
+};
+
+/// Thrown by print() when nobody reads stdout any more: not a failure.
+struct OutputClosed {};
+
+volatile std::sig_atomic_t interrupt_seen = 0;
+
+/// stderr is the last resort: what cannot be written there is lost.
+void write_stderr(std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return;
+    text.remove_prefix(static_cast<size_t>(written));
+  }
+}
+
+/// A message is one line whatever it was made from.
+int fail(std::string message, int code) {
+  std::replace(message.begin(), message.end(), '\n', ' ');
+  write_stderr("k3: " + message + "\n");
+  return code;
+}
+
+/// The command that was being parsed: the top level when none was named.
+const CLI::App& parsed_command(const CLI::App& app) {
+  const auto commands = app.get_subcommands();
+  return commands.empty() ? app : *commands.front();
+}
+
+std::string command_name(const CLI::App& app) {
+  const CLI::App& command = parsed_command(app);
+  return &command == &app ? "k3" : "k3 " + command.get_name();
+}
+
+int usage_error(const CLI::App& app, const CLI::ParseError& error) {
+  std::string message = error.what();
+  while (!message.empty() && (message.back() == '.' || message.back() == '\n')) message.pop_back();
+  return fail(fmt::format("{}; see `{} --help`", message, command_name(app)),
+              exit_code(ErrorKind::kUsage));
+}
+
+void describe(CLI::App& app) {
+  app.name("k3");
+  app.get_formatter()->column_width(34);
+  app.set_help_flag("-h,--help", "This help");
+  app.add_flag_callback(
+      "--version", [] { throw CLI::CallForVersion(kVersionLine, 0); }, "Version of this program");
+  app.require_subcommand(0, 1);
+  app.footer(
+      "Typical use:\n"
+      "  k3 doctor MODEL                           is this machine fit, and what to do next\n"
+      "  k3 pack MODEL                             once: write MODEL/trunk.k3\n"
+      "  k3 generate MODEL --budget 8G -p \"Once\"   continue a text\n"
+      "\n"
+      "Each command explains itself: k3 COMMAND --help. Sizes: 8G = 8 x 10^9, 8GiB = 8 x 2^30.\n"
+      "Exit codes: 0 done, 1 internal fault, 2 usage, 3 checkpoint or trunk file not usable,\n"
+      "4 reading failed during a run, 5 budget cannot be met, 130 interrupted.");
+  for (const AddCommand add : kCommands) add(app);
+}
+
+/// Parses and runs: the callbacks of the commands are called at the end of parsing.
+int parse_and_run(CLI::App& app, int argc, char** argv) {
+  try {
+    if (argc <= 1) {
+      print(app.help());
+      return 0;
+    }
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    print(app.help());  // of the command, if one was named
+  } catch (const CLI::CallForVersion&) {
+    print(kVersionLine);
+  } catch (const CLI::ParseError& error) {
+    return usage_error(app, error);
+  }
+  return 0;
+}
+
+void on_interrupt(int) {
+  interrupt_seen = 1;
+}
+
+}  // namespace
+
+int run_app(int argc, char** argv) {
+  // A closed pipe is then an error of write(), handled in print().
+  std::signal(SIGPIPE, SIG_IGN);
+  try {
+    CLI::App app("Runs Kimi K3 on a CPU from disk, exactly, inside a memory budget.");
+    describe(app);
+    return parse_and_run(app, argc, argv);
+  } catch (const OutputClosed&) {
+    return 0;
+  } catch (const Error& error) {
+    return fail(error.what(), exit_code(error.kind()));
+  } catch (const std::bad_alloc&) {
+    return fail(
+        "memory ran out: the system refused an allocation; free memory, raise the limit of "
+        "this process, or give a smaller --budget",
+        exit_code(ErrorKind::kBudget));
+  } catch (const std::exception& error) {
+    return fail(fmt::format("internal fault: {}", error.what()), exit_code(ErrorKind::kInternal));
+  }
+}
+
+void print(std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = ::write(STDOUT_FILENO, text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0 && errno == EPIPE) throw OutputClosed();
+    if (written < 0) {
+      throw Error(ErrorKind::kInternal,
+                  fmt::format("writing the result to stdout failed: {}", std::strerror(errno)));
+    }
+    text.remove_prefix(static_cast<size_t>(written));
+  }
+}
+
+void watch_interrupts() {
+  struct sigaction action {};
+  action.sa_handler = on_interrupt;
+  action.sa_flags = static_cast<int>(SA_RESETHAND);
+  ::sigemptyset(&action.sa_mask);
+  ::sigaction(SIGINT, &action, nullptr);
+}
+
+bool interrupted() {
+  return interrupt_seen != 0;
+}
+
+void throw_if_interrupted(std::string_view message) {
+  if (interrupted()) throw Error(ErrorKind::kInterrupted, std::string(message));
+}
+
+}  // namespace k3::commands

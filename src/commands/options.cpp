@@ -1,0 +1,44 @@
+#include "commands/options.h"
+
+#include "base/log.h"
+#include "k3/error.h"
+
+namespace k3::commands {
+
+void add_verbosity(CLI::App& command, Output& output) {
+  CLI::Option* quiet =
+      command.add_flag("-q,--quiet", output.quiet, "Errors only on stderr")->group("Output");
+  command.add_flag("-v,--verbose", output.verbose, "More detail on stderr")
+      ->group("Output")
+      ->excludes(quiet);
+}
+
+void add_json(CLI::App& command, Output& output) {
+  command.add_flag("--json", output.json, "One JSON object on stdout in place of text")
+      ->group("Output");
+}
+
+void apply_verbosity(const Output& output) {
+  if (output.quiet) log::set_level(log::Level::kError);
+  if (output.verbose) log::set_level(log::Level::kDebug);
+}
+
+void add_model(CLI::App& command, std::filesystem::path& model) {
+  command.add_option("MODEL", model, "Checkpoint directory: config.json and the shards")
+      ->required()
+      ->type_name("DIR");
+}
+
+CLI::Option* add_size(CLI::App& command, const std::string& name, std::optional<Bytes>& size,
+                      const std::string& help) {
+  auto parse = [&size, name](const std::string& text) {
+    try {
+      size = parse_bytes(text);
+    } catch (const Error& error) {
+      throw CLI::ValidationError(name, error.what());
+    }
+  };
+  return command.add_option_function<std::string>(name, parse, help)->type_name("SIZE");
+}
+
+}  // namespace k3::commands

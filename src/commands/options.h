@@ -1,0 +1,32 @@
+// Options that several commands have, so that they read alike everywhere.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "k3/units.h"
+
+namespace k3::commands {
+
+struct Output {
+  bool quiet = false;    // stderr: errors only
+  bool verbose = false;  // stderr: more detail
+  bool json = false;     // stdout: one JSON object in place of text
+};
+
+/// -q/--quiet and -v/--verbose, of which at most one may be given.
+void add_verbosity(CLI::App& command, Output& output);
+void add_json(CLI::App& command, Output& output);
+/// Sets what base/log shows: errors alone, or debug lines too.
+void apply_verbosity(const Output& output);
+
+/// The required positional MODEL: a checkpoint directory.
+void add_model(CLI::App& command, std::filesystem::path& model);
+
+/// A size such as 8G, 8GiB, 8.5G or 500M.
+CLI::Option* add_size(CLI::App& command, const std::string& name, std::optional<Bytes>& size,
+                      const std::string& help);
+
+}  // namespace k3::commands
