@@ -47,8 +47,12 @@ struct Range {
 };
 
 /// Lengths of packed inputs: whole groups of 32 (bf16, fp32) and whole blocks of 128 (MXFP4).
-constexpr size_t packed_pairs_length(size_t n) { return (n + 31) / 32 * 32; }
-constexpr size_t packed_octets_length(size_t n) { return (n + 127) / 128 * 128; }
+constexpr size_t packed_pairs_length(size_t n) {
+  return (n + 31) / 32 * 32;
+}
+constexpr size_t packed_octets_length(size_t n) {
+  return (n + 127) / 128 * 128;
+}
 
 /// Vectors of accumulate_rows, in natural order.
 struct RowBatch {
@@ -61,12 +65,12 @@ struct RowBatch {
 
 /// One head of a KDA layer over `positions` consecutive positions (docs/numeric-contract.md, KDA).
 struct KdaHead {
-  size_t dim;        // D: rows (keys) and columns (values) of the state
-  size_t positions;  // T
-  size_t stride;     // floats between the same channel of two positions in q, k, v, decay and out
-  const float* q;    // [T, D], l2-normalised and scaled
-  const float* k;    // [T, D], l2-normalised
-  const float* v;    // [T, D]
+  size_t dim;          // D: rows (keys) and columns (values) of the state
+  size_t positions;    // T
+  size_t stride;       // floats between the same channel of two positions in q, k, v, decay and out
+  const float* q;      // [T, D], l2-normalised and scaled
+  const float* k;      // [T, D], l2-normalised
+  const float* v;      // [T, D]
   const float* decay;  // [T, D], d = exp(g) in (0, 1], by key row
   const float* beta;   // [T], beta_stride floats apart
   size_t beta_stride;
@@ -76,13 +80,13 @@ struct KdaHead {
 
 /// A tile of at most 256 cached positions seen by some heads of one query row.
 struct AttentionTile {
-  size_t positions;    // 1..256
-  size_t width;        // floats of a cache row that are summed (kv_lora_rank)
-  size_t row_stride;   // floats between two cache rows
-  const float* rows;   // cache rows of the tile, natural order
-  size_t heads;        // how many heads
-  float scale;         // score = dot * scale
-  const float* dots;   // [heads, dot_stride]: query times cache row, not yet scaled
+  size_t positions;   // 1..256
+  size_t width;       // floats of a cache row that are summed (kv_lora_rank)
+  size_t row_stride;  // floats between two cache rows
+  const float* rows;  // cache rows of the tile, natural order
+  size_t heads;       // how many heads
+  float scale;        // score = dot * scale
+  const float* dots;  // [heads, dot_stride]: query times cache row, not yet scaled
   size_t dot_stride;
   float* maximum;  // [heads], -inf before the first tile
   float* total;    // [heads], 0 before the first tile
@@ -125,16 +129,18 @@ struct Kernels {
   /// out[i] = chain over s ascending of fma(p[s], sources[s][i], out[i]), from +0.
   void (*weighted_sum)(const float* const* sources, const float* p, size_t count, size_t n,
                        float* out);
-  /// p = softmax(scores) for few values: exact maximum, e = exp(s-m), sum in order, e/sum. In place.
+  /// p = softmax(scores) for few values: exact maximum, e = exp(s-m), sum in order, e/sum. In
+  /// place.
   void (*softmax)(float* scores, size_t count);
 
   // ---- elementwise ----
   void (*add)(const float* a, const float* b, size_t n, float* out);       // in place allowed
   void (*multiply)(const float* a, const float* b, size_t n, float* out);  // in place allowed
-  void (*add_scaled)(const float* x, float scale, size_t n, float* acc);   // acc = fma(scale, x, acc)
-  void (*divide)(const float* x, float divisor, size_t n, float* out);     // in place allowed
-  void (*exp)(const float* x, size_t n, float* out);                       // in place allowed
-  void (*sigmoid)(const float* x, size_t n, float* out);                   // in place allowed
+  void (*add_scaled)(const float* x, float scale, size_t n,
+                     float* acc);                                       // acc = fma(scale, x, acc)
+  void (*divide)(const float* x, float divisor, size_t n, float* out);  // in place allowed
+  void (*exp)(const float* x, size_t n, float* out);                    // in place allowed
+  void (*sigmoid)(const float* x, size_t n, float* out);                // in place allowed
   /// out = x * sigmoid(gate): the output gates of KDA and MLA. In place allowed (out == x).
   void (*gate)(const float* x, const float* gate, size_t n, float* out);
   /// ((b1*tanh(g/b1)) * sigmoid(g)) * (b2*tanh(u/b2)). In place allowed (out == g or u).
