@@ -47,10 +47,10 @@ struct Range {
 };
 
 /// Lengths of packed inputs: whole groups of 32 (bf16, fp32) and whole blocks of 128 (MXFP4).
-constexpr size_t packed_pairs_length(size_t n) {
+static constexpr size_t packed_pairs_length(size_t n) {
   return (n + 31) / 32 * 32;
 }
-constexpr size_t packed_octets_length(size_t n) {
+static constexpr size_t packed_octets_length(size_t n) {
   return (n + 127) / 128 * 128;
 }
 
@@ -96,7 +96,7 @@ struct AttentionTile {
 struct Kernels {
   Isa isa;
 
-  // ---- products (dot products over features; lanes and order in numeric.h) ----
+  // ---- products (dot products over features; lanes and order in lanes.h) ----
 
   /// y = W x for the rows of `rows` and every column. One call serves one column and many.
   /// x is packed with pack_pairs (kBf16, kF32) or pack_octets (kMxfp4) from vectors of w.cols.

@@ -1,0 +1,16 @@
+#include "kernels/formats.h"
+#include "kernels/scalar/functions.h"
+#include "kernels/scalar/products.h"
+
+namespace k3::kernels::scalar {
+
+void matmul_bf16(const WeightView& w, Range rows, const PackedColumns& x, const ColumnsOut& y) {
+  for_each_product(rows, x, y, [&w](size_t r, const float* packed) {
+    const std::byte* row = w.data + r * w.cols * 2;
+    return dot_pairs(
+        w.cols, [row](size_t i) { return bf16_value(row + 2 * i); },
+        [packed](size_t i) { return packed[pairs_position(i)]; });
+  });
+}
+
+}  // namespace k3::kernels::scalar
