@@ -6,8 +6,12 @@
 
 namespace k3::test {
 
-std::filesystem::path data_dir() { return K3_TEST_DATA; }
-std::filesystem::path shared_dir() { return K3_SHARED_DIR; }
+std::filesystem::path data_dir() {
+  return K3_TEST_DATA;
+}
+std::filesystem::path shared_dir() {
+  return K3_SHARED_DIR;
+}
 
 TempDir::TempDir() {
   std::string pattern = (std::filesystem::temp_directory_path() / "k3-test-XXXXXX").string();
