@@ -22,7 +22,8 @@ class ThreadPool {
   size_t threads() const;
 
   /// Calls body(begin, end) on disjoint ranges that cover [0, count), each begin (but the first)
-  /// a multiple of `grain`; at most threads() ranges. Returns when all are done. body must not throw.
+  /// a multiple of `grain`; at most threads() ranges. Returns when all are done. body must not
+  /// throw.
   template <typename Body>
   void parallel_for(size_t count, size_t grain, Body&& body) {
     auto call = [](void* context, size_t begin, size_t end) {

@@ -4,7 +4,7 @@
 
 #include <cstddef>
 #include <span>
-#include <string_view>
+#include <type_traits>
 
 #include "k3/units.h"
 
@@ -28,7 +28,8 @@ class Arena {
   /// asked for than was planned, or after seal().
   template <typename T>
   std::span<T> carve(size_t count) {
-    return {static_cast<T*>(carve_bytes(Bytes{count * sizeof(T)})), count};
+    static_assert(std::is_trivially_destructible_v<T>);  // nobody destroys what is carved
+    return {static_cast<T*>(carve_bytes(Bytes{count} * sizeof(T))), count};
   }
   void seal() { sealed_ = true; }
 

@@ -2,8 +2,8 @@
 // io_uring, a pool of pread threads and, in tests, one that injects faults.
 //
 // One thread submits and waits; wake() may come from any thread. A reader does exactly what it is
-// asked: one read a request, short results and errors are returned, never retried. Retries, splitting
-// and fallbacks are IoThread's.
+// asked: one read a request, short results and errors are returned, never retried. Retries,
+// splitting and fallbacks are IoThread's.
 #pragma once
 
 #include <chrono>

@@ -13,16 +13,25 @@ namespace k3::io {
 
 inline constexpr size_t kBlockSize = 4096;  // alignment of direct reads: offset, length and buffer
 
-constexpr uint64_t block_floor(uint64_t offset) { return offset / kBlockSize * kBlockSize; }
-constexpr uint64_t block_ceil(uint64_t offset) { return block_floor(offset + kBlockSize - 1); }
+constexpr uint64_t block_floor(uint64_t offset) {
+  return offset / kBlockSize * kBlockSize;
+}
+constexpr uint64_t block_ceil(uint64_t offset) {
+  return block_floor(offset + kBlockSize - 1);
+}
 
 class DirectFile {
  public:
-  /// Opens with O_DIRECT; where that is refused (EINVAL), buffered. Error(kCheckpoint) when the path
-  /// is missing, unreadable or not a regular file (symlinks are followed).
+  /// Opens with O_DIRECT; where that is refused (EINVAL), buffered. Error(kCheckpoint) when the
+  /// path is missing, unreadable or not a regular file (symlinks are followed).
   static DirectFile open(const std::filesystem::path& path);
   /// Opens without O_DIRECT.
   static DirectFile open_buffered(const std::filesystem::path& path);
+  /// The same without exceptions: 0 or an errno; EISDIR or ENOTSUP where it is not a regular file.
+  static int try_open(const std::filesystem::path& path, bool direct, DirectFile* file);
+
+  /// Makes later reads of this descriptor go through the page cache.
+  void use_buffered();
 
   int fd() const { return fd_.get(); }
   bool direct() const { return direct_; }

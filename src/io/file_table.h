@@ -19,10 +19,13 @@ class FileTable {
   FileId add(std::filesystem::path path);
   const std::filesystem::path& path(FileId id) const;
 
-  /// The open file, direct where possible; opened when needed. Held until release().
-  const DirectFile& acquire(FileId id);
+  /// The open file, direct where possible; opened when needed. Its descriptor stays open until
+  /// release(), the pointer is good until the next add(). Null where it cannot be opened, with the
+  /// errno in *error (EMFILE also when kOpenMax files are held).
+  const DirectFile* acquire(FileId id, int* error);
   void release(FileId id);
   /// From now on this file is read through the page cache (a direct read was refused with EINVAL).
+  /// The descriptor stays the same.
   void use_buffered(FileId id);
   bool buffered(FileId id) const;
 
@@ -35,7 +38,10 @@ class FileTable {
     uint32_t in_flight = 0;
     uint64_t last_use = 0;
   };
-  void close_one_idle();
+  Entry& entry(FileId id);
+  const Entry& entry(FileId id) const;
+  /// False when every open file has reads in flight.
+  bool close_one_idle();
 
   std::vector<Entry> entries_;
   uint64_t clock_ = 0;

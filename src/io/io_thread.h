@@ -1,12 +1,12 @@
 // The thread that talks to the drive. Computing threads never submit a read: they hand a ReadJob to
 // this thread (a push to a queue) and later wait for it.
 //
-// A job is one byte range of one file. It is widened to block boundaries, cut into pieces of at most
-// piece_bytes, and done when every piece has arrived. Urgent jobs (experts, embedding rows) go first;
-// background jobs (trunk read-ahead) fill the rest of the queue depth; within a lane jobs are read in
-// the order of request. Short reads are continued; a direct read refused with EINVAL is repeated
-// through the page cache (dropped afterwards) and counted; any other failure ends the job and is
-// thrown, as Error(kRead) with path, offset, length and job.what, from wait().
+// A job is one byte range of one file. It is widened to block boundaries, cut into pieces of at
+// most piece_bytes, and done when every piece has arrived. Urgent jobs (experts, embedding rows) go
+// first; background jobs (trunk read-ahead) fill the rest of the queue depth; within a lane jobs
+// are read in the order of request. Short reads are continued; a direct read refused with EINVAL is
+// repeated through the page cache (dropped afterwards) and counted; any other failure ends the job
+// and is thrown, as Error(kRead) with path, offset, length and job.what, from wait().
 #pragma once
 
 #include <atomic>
@@ -26,12 +26,12 @@ enum class Lane : uint8_t { kUrgent, kBackground };
 struct ReadJob {
   // Set by the caller.
   FileId file{};
-  uint64_t offset = 0;            // payload range, any alignment
+  uint64_t offset = 0;  // payload range, any alignment
   uint64_t length = 0;
-  std::byte* buffer = nullptr;    // kBlockSize-aligned, at least buffer_bytes(offset, length)
+  std::byte* buffer = nullptr;  // kBlockSize-aligned, at least buffer_bytes(offset, length)
   std::string (*what)(const ReadJob&) = nullptr;  // for messages: "layer 3, expert 17"; may be null
-  const void* context = nullptr;  // for what()
-  uint64_t context_id = 0;        // for what()
+  const void* context = nullptr;                  // for what()
+  uint64_t context_id = 0;                        // for what()
 
   /// Where the payload starts in the buffer.
   std::byte* payload() const { return buffer + offset % kBlockSize; }
@@ -41,17 +41,17 @@ struct ReadJob {
 
   // Set by the thread; read through IoThread.
   std::atomic<uint32_t> pieces_left{0};
-  int error = 0;              // errno of the first failure, or 0; ENODATA at an early end of file
+  int error = 0;  // errno of the first failure, or 0; ENODATA at an early end of file
   uint64_t error_offset = 0;
 };
 
 struct IoStats {
-  uint64_t disk_bytes = 0;           // read with widening
+  uint64_t disk_bytes = 0;  // read with widening
   uint64_t reads = 0;
   uint64_t max_reads_in_flight = 0;
-  uint64_t direct_fallbacks = 0;     // direct reads that were repeated through the page cache
-  double busy_seconds = 0;           // with at least one read in flight
-  bool all_direct = true;            // no file was read through the page cache
+  uint64_t direct_fallbacks = 0;  // direct reads that were repeated through the page cache
+  double busy_seconds = 0;        // with at least one read in flight
+  bool all_direct = true;         // no file was read through the page cache
 };
 
 class IoThread {
@@ -61,7 +61,8 @@ class IoThread {
     size_t queue_jobs = 4096;  // jobs that may be requested and unfinished at once
   };
 
-  /// Takes the reader; `files` outlives this object and is touched by this thread alone from now on.
+  /// Takes the reader; `files` outlives this object and is touched by this thread alone from now
+  /// on.
   IoThread(std::unique_ptr<BlockReader> reader, FileTable& files, Options options);
   /// Waits for the reads in flight, drops the rest.
   ~IoThread();

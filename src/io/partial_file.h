@@ -16,10 +16,10 @@ class PartialFile {
   enum class Mode { kContinue, kFresh };
 
   /// Opens NAME.partial next to `target` (creating it) and locks it. Error(kUsage) when another
-  /// process holds it, when the directory cannot be written, or when the target is not a regular file.
+  /// process holds it, when the directory cannot be written, or when the target is not a regular
+  /// file.
   PartialFile(std::filesystem::path target, Mode mode);
-  /// Leaves NAME.partial where it is unless commit() or discard() was called.
-  ~PartialFile();
+  // The destructor leaves NAME.partial where it is unless commit() or discard() was called.
   PartialFile(const PartialFile&) = delete;
   PartialFile& operator=(const PartialFile&) = delete;
 
@@ -27,12 +27,13 @@ class PartialFile {
   uint64_t size() const;  // of the partial file now
   const std::filesystem::path& partial_path() const { return partial_; }
 
-  /// Writes at an offset. All-zero aligned blocks beyond the end stay holes. Error(kInternal) naming
-  /// the path on failure (ENOSPC: with the space needed).
+  /// Writes at an offset. All-zero aligned blocks beyond the end stay holes. Error(kInternal)
+  /// naming the path on failure (ENOSPC: with the space needed).
   void write(uint64_t offset, std::span<const std::byte> bytes);
   void truncate(uint64_t size);
   void sync();
-  /// Syncs, renames to the target and syncs the directory.
+  /// Syncs, renames to the target and syncs the directory. The last call, as is discard(), which
+  /// removes the partial file.
   void commit();
   void discard();
 
@@ -40,7 +41,6 @@ class PartialFile {
   std::filesystem::path target_;
   std::filesystem::path partial_;
   UniqueFd fd_;
-  bool finished_ = false;
 };
 
 /// Bytes free for an unprivileged writer on the file system of `path`'s directory.

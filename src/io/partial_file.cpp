@@ -1,0 +1,159 @@
+#include "io/partial_file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "base/log.h"
+#include "io/direct_file.h"
+#include "k3/error.h"
+
+namespace k3::io {
+namespace {
+
+std::filesystem::path directory_of(const std::filesystem::path& path) {
+  return path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
+}
+
+[[noreturn]] void cannot_write(const std::filesystem::path& path, const std::string& found) {
+  throw Error(ErrorKind::kUsage,
+              fmt::format("cannot write {}: {}; name another place with -o", path.string(), found));
+}
+
+[[noreturn]] void failed(const char* action, const std::filesystem::path& path) {
+  throw Error(ErrorKind::kInternal,
+              fmt::format("{} {}: {}", action, path.string(), std::strerror(errno)));
+}
+
+[[noreturn]] void write_failed(const std::filesystem::path& path, uint64_t offset, size_t size) {
+  const int error = errno;
+  std::string message = fmt::format("writing {} at {} ({} bytes): {}", path.string(), offset, size,
+                                    std::strerror(error));
+  if (error == ENOSPC || error == EDQUOT) {
+    message += fmt::format(
+        "; {} more are needed at this point and {} are free; make room and run again, what is "
+        "written is kept",
+        format_bytes(Bytes{size}), format_bytes(free_space(path)));
+  }
+  throw Error(ErrorKind::kInternal, message);
+}
+
+uint64_t file_size(int fd, const std::filesystem::path& path) {
+  struct stat status {};
+  if (::fstat(fd, &status) != 0) failed("looking at", path);
+  return static_cast<uint64_t>(status.st_size);
+}
+
+void refuse_irregular(const std::filesystem::path& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) return;  // absent; open() tells what else is wrong
+  if (!S_ISREG(status.st_mode)) cannot_write(path, "it exists and is not a regular file");
+}
+
+void lock(int fd, const std::filesystem::path& target) {
+  if (::flock(fd, LOCK_EX | LOCK_NB) == 0) return;
+  if (errno == EWOULDBLOCK) {
+    cannot_write(target, "another process is writing it");
+  }
+  log::warn(fmt::format("{}: this file system has no locks ({}): do not write it twice at once",
+                        target.string(), std::strerror(errno)));
+}
+
+/// True when `path` still names the open file: its last holder may have renamed or removed it
+/// between our open and our lock.
+bool still_named(int fd, const std::filesystem::path& path) {
+  struct stat opened {};
+  struct stat named {};
+  return ::fstat(fd, &opened) == 0 && ::stat(path.c_str(), &named) == 0 &&
+         opened.st_ino == named.st_ino && opened.st_dev == named.st_dev;
+}
+
+bool all_zero(std::span<const std::byte> bytes) {
+  return bytes[0] == std::byte{0} &&
+         std::memcmp(bytes.data(), bytes.data() + 1, bytes.size() - 1) == 0;
+}
+
+void write_fully(int fd, const std::filesystem::path& path, uint64_t offset,
+                 std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t put = ::pwrite(fd, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0) write_failed(path, offset, bytes.size());
+    bytes = bytes.subspan(static_cast<size_t>(put));
+    offset += static_cast<uint64_t>(put);
+  }
+}
+
+void sync_directory(const std::filesystem::path& directory) {
+  const UniqueFd fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  // EINVAL: a file system whose directories cannot be synced on their own
+  if (!fd.valid() || (::fsync(fd.get()) != 0 && errno != EINVAL)) failed("syncing", directory);
+}
+
+}  // namespace
+
+PartialFile::PartialFile(std::filesystem::path target, Mode mode)
+    : target_(std::move(target)), partial_(target_.string() + ".partial") {
+  refuse_irregular(target_);
+  refuse_irregular(partial_);
+  do {
+    fd_.reset(::open(partial_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+    if (!fd_.valid()) cannot_write(partial_, std::strerror(errno));
+    lock(fd_.get(), target_);
+  } while (!still_named(fd_.get(), partial_));
+  if (mode == Mode::kFresh) truncate(0);
+}
+
+uint64_t PartialFile::size() const {
+  return file_size(fd_.get(), partial_);
+}
+
+void PartialFile::write(uint64_t offset, std::span<const std::byte> bytes) {
+  const uint64_t old_size = size();
+  const uint64_t end = offset + bytes.size();
+  uint64_t run = offset;  // first byte that is neither written nor left out
+  const auto write_run = [&](uint64_t run_end) {
+    write_fully(fd_.get(), partial_, run, bytes.subspan(run - offset, run_end - run));
+  };
+  for (uint64_t block = block_ceil(std::max(offset, old_size)); block + kBlockSize <= end;
+       block += kBlockSize) {
+    if (!all_zero(bytes.subspan(block - offset, kBlockSize))) continue;
+    write_run(block);
+    run = block + kBlockSize;
+  }
+  write_run(end);
+  if (run == end && end > old_size) truncate(end);  // it ends with a hole
+}
+
+void PartialFile::truncate(uint64_t size) {
+  if (::ftruncate(fd_.get(), static_cast<off_t>(size)) != 0)
+    failed("setting the size of", partial_);
+}
+
+void PartialFile::sync() {
+  if (::fsync(fd_.get()) != 0) failed("syncing", partial_);
+}
+
+void PartialFile::commit() {
+  sync();
+  if (::rename(partial_.c_str(), target_.c_str()) != 0) failed("renaming", partial_);
+  sync_directory(directory_of(target_));
+}
+
+void PartialFile::discard() {
+  if (::unlink(partial_.c_str()) != 0) failed("removing", partial_);
+}
+
+Bytes free_space(const std::filesystem::path& path) {
+  struct statvfs status {};
+  if (::statvfs(directory_of(path).c_str(), &status) != 0) failed("looking at", directory_of(path));
+  return Bytes{status.f_bavail} * status.f_frsize;
+}
+
+}  // namespace k3::io
