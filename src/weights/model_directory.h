@@ -1,0 +1,23 @@
+// What a path given as a model directory really is: people point at a shard, at another program's
+// file or at a download that left a placeholder, and the message should say so.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+namespace k3::weights {
+
+/// Error(kCheckpoint) unless `path` is a directory, saying what was found in its place.
+void require_model_directory(const std::filesystem::path& path);
+
+/// "a GGUF file", "a Git LFS pointer, not the file itself", ... by the first bytes of a file (32
+/// are enough); "an unknown kind of file" otherwise.
+std::string describe_content(std::string_view first_bytes);
+
+/// A whole small file. Error(kCheckpoint) if it is absent, not a regular file, larger than
+/// `bytes_max` or unreadable.
+std::string read_small_file(const std::filesystem::path& path, uint64_t bytes_max);
+
+}  // namespace k3::weights
