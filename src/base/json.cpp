@@ -82,12 +82,14 @@ class TreeBuilder {
 }  // namespace
 
 Json parse_json(std::string_view text, const std::string& what) {
+  const auto refuse = [&](const std::string& reason) {
+    throw Error(ErrorKind::kCheckpoint, fmt::format("{}: not usable JSON: {}", what, reason));
+  };
+  // The library takes a NUL for the end of the input and would not look at what follows.
+  if (text.find('\0') != text.npos) refuse("it holds a NUL byte");
   Json root;
   TreeBuilder builder(root);
-  if (!Json::sax_parse(text, &builder)) {
-    throw Error(ErrorKind::kCheckpoint,
-                fmt::format("{}: not usable JSON: {}", what, builder.reason()));
-  }
+  if (!Json::sax_parse(text, &builder)) refuse(builder.reason());
   return root;
 }
 

@@ -1,0 +1,196 @@
+#include "io/partial_file.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include <fstream>
+#include <random>
+#include <vector>
+
+#include "k3/error.h"
+#include "support/test_data.h"
+
+namespace k3::io {
+namespace {
+
+namespace fs = std::filesystem;
+using Data = std::vector<std::byte>;
+
+Data pattern(size_t size) {
+  Data data(size);
+  for (size_t i = 0; i < size; ++i) data[i] = static_cast<std::byte>(i % 251 + 1);
+  return data;
+}
+
+Data read_all(const fs::path& path) {
+  std::ifstream stream(path, std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(stream), {}};
+  const auto bytes = std::as_bytes(std::span(text));
+  return {bytes.begin(), bytes.end()};
+}
+
+class PartialFileTest : public testing::Test {
+ protected:
+  template <typename Action>
+  std::string refusal(ErrorKind kind, Action action) {
+    try {
+      action();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), kind) << error.what();
+      return error.what();
+    }
+    ADD_FAILURE() << "nothing was thrown";
+    return "";
+  }
+  std::string open_refusal(const fs::path& target) {
+    return refusal(ErrorKind::kUsage, [&] { PartialFile(target, PartialFile::Mode::kContinue); });
+  }
+
+  test::TempDir dir_;
+  fs::path target_ = dir_.path() / "trunk.k3";
+  fs::path partial_ = dir_.path() / "trunk.k3.partial";
+};
+
+TEST_F(PartialFileTest, TheTargetAppearsWithCommitAlone) {
+  std::ofstream(target_) << "old";
+  PartialFile file(target_, PartialFile::Mode::kFresh);
+  file.write(0, pattern(5000));
+  EXPECT_EQ(fs::file_size(target_), 3u);
+  EXPECT_EQ(fs::file_size(partial_), 5000u);
+  file.commit();
+  EXPECT_EQ(read_all(target_), pattern(5000));
+  EXPECT_FALSE(fs::exists(partial_));
+}
+
+TEST_F(PartialFileTest, AnUnfinishedFileCanBeContinuedOrBegunAgain) {
+  { PartialFile(target_, PartialFile::Mode::kContinue).write(0, pattern(100)); }
+  EXPECT_FALSE(fs::exists(target_));
+  {
+    PartialFile file(target_, PartialFile::Mode::kContinue);
+    EXPECT_EQ(file.size(), 100u);
+    file.write(100, pattern(50));
+    EXPECT_EQ(file.size(), 150u);
+    file.truncate(120);
+    EXPECT_EQ(file.size(), 120u);
+  }
+  EXPECT_EQ(PartialFile(target_, PartialFile::Mode::kFresh).size(), 0u);
+}
+
+TEST_F(PartialFileTest, DiscardRemovesThePartialFile) {
+  PartialFile file(target_, PartialFile::Mode::kContinue);
+  file.write(0, pattern(10));
+  file.discard();
+  EXPECT_TRUE(fs::is_empty(dir_.path()));
+}
+
+TEST_F(PartialFileTest, ASecondWriterIsRefusedUntilTheFirstIsGone) {
+  {
+    PartialFile first(target_, PartialFile::Mode::kContinue);
+    first.write(0, pattern(10));
+    EXPECT_NE(open_refusal(target_).find("another process"), std::string::npos);
+    EXPECT_EQ(first.size(), 10u);
+  }
+  EXPECT_EQ(PartialFile(target_, PartialFile::Mode::kContinue).size(), 10u);
+}
+
+TEST_F(PartialFileTest, ZeroBlocksBeyondTheEndStayHolesAndReadAsZeros) {
+  Data data(1u << 20);
+  data[0] = data[700'000] = std::byte{1};
+  PartialFile file(target_, PartialFile::Mode::kFresh);
+  file.write(0, data);
+  file.write(data.size(), Data(3u << 20));
+  EXPECT_EQ(file.size(), 4u << 20);
+  struct stat status {};
+  ASSERT_EQ(::fstat(file.fd(), &status), 0);
+  EXPECT_LE(status.st_blocks * 512, 64 * 1024);
+  file.commit();
+  data.resize(4u << 20);
+  EXPECT_EQ(read_all(target_), data);
+}
+
+TEST_F(PartialFileTest, ZerosOverExistingDataAreWritten) {
+  PartialFile file(target_, PartialFile::Mode::kFresh);
+  file.write(0, pattern(16'384));
+  file.write(4096, Data(4096));
+  file.write(12'288, Data(12'288));  // half over data, half beyond the end
+  file.commit();
+  Data expected = pattern(16'384);
+  expected.resize(24'576);
+  std::fill_n(expected.begin() + 4096, 4096, std::byte{});
+  std::fill_n(expected.begin() + 12'288, 4096, std::byte{});
+  EXPECT_EQ(read_all(target_), expected);
+}
+
+TEST_F(PartialFileTest, AnyOrderOfWritesGivesTheSameBytesAsMemory) {
+  std::mt19937 random(7);
+  PartialFile file(target_, PartialFile::Mode::kFresh);
+  Data expected;
+  for (int i = 0; i < 300; ++i) {
+    const size_t offset = random() % 60'000;
+    Data data(random() % 20'000 + 1);
+    for (size_t block = 0; block < data.size(); block += 1000) {
+      if (random() % 3 == 0)
+        data[block + random() % std::min<size_t>(1000, data.size() - block)] = std::byte{9};
+    }
+    expected.resize(std::max(expected.size(), offset + data.size()));
+    std::copy(data.begin(), data.end(), expected.begin() + long(offset));
+    file.write(offset, data);
+  }
+  EXPECT_EQ(file.size(), expected.size());
+  file.commit();
+  EXPECT_EQ(read_all(target_), expected);
+}
+
+TEST_F(PartialFileTest, PlacesThatCannotBeWrittenAreUsageErrorsThatNameTheOption) {
+  EXPECT_NE(open_refusal(dir_.path() / "missing" / "trunk.k3").find("-o"), std::string::npos);
+  EXPECT_NE(open_refusal("/proc/trunk.k3").find("-o"), std::string::npos);
+  EXPECT_NE(open_refusal("/dev/null").find("not a regular file"), std::string::npos);
+  fs::create_directory(target_);
+  EXPECT_NE(open_refusal(target_).find("not a regular file"), std::string::npos);
+}
+
+TEST_F(PartialFileTest, APartialThatIsNoRegularFileIsRefused) {
+  ASSERT_EQ(::mkfifo(partial_.c_str(), 0600), 0);
+  EXPECT_NE(open_refusal(target_).find("not a regular file"), std::string::npos);
+}
+
+TEST_F(PartialFileTest, AFailedWriteNamesPathAndOffset) {
+  PartialFile file(target_, PartialFile::Mode::kFresh);
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit small{8192, before.rlim_max};
+  ASSERT_NE(::signal(SIGXFSZ, SIG_IGN), SIG_ERR);
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+  const std::string message =
+      refusal(ErrorKind::kInternal, [&] { file.write(4096, pattern(8192)); });
+  ::setrlimit(RLIMIT_FSIZE, &before);
+  ::signal(SIGXFSZ, SIG_DFL);
+  EXPECT_NE(message.find(partial_.string() + " at 8192 (4096 bytes)"), std::string::npos)
+      << message;
+  EXPECT_EQ(file.size(), 8192u);  // what fitted is there for the next run
+}
+
+TEST_F(PartialFileTest, AFullDiskIsReportedWithTheSpaceNeeded) {
+  if (::access("/dev/full", W_OK) != 0) GTEST_SKIP() << "there is no /dev/full here";
+  PartialFile file(target_, PartialFile::Mode::kFresh);
+  const int full = ::open("/dev/full", O_WRONLY | O_CLOEXEC);
+  ASSERT_EQ(::dup2(full, file.fd()), file.fd());
+  ::close(full);
+  const std::string message =
+      refusal(ErrorKind::kInternal, [&] { file.write(0, pattern(2'000'000)); });
+  EXPECT_NE(message.find("2.00 MB more"), std::string::npos) << message;
+  EXPECT_NE(message.find("are free"), std::string::npos) << message;
+}
+
+TEST_F(PartialFileTest, FreeSpaceIsThatOfTheDirectory) {
+  EXPECT_GT(free_space(target_).value, 0u);
+  EXPECT_GT(free_space("name-in-the-current-directory").value, 0u);
+  EXPECT_THROW(free_space(dir_.path() / "missing" / "file"), Error);
+}
+
+}  // namespace
+}  // namespace k3::io
