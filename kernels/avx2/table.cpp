@@ -8,6 +8,19 @@ namespace k3::kernels::avx2 {
 Kernels make_table() {
   Kernels t = scalar::make_table();
   t.isa = Isa::kAvx2;
+  t.weighted_sum = weighted_sum;
+  t.add = add;
+  t.multiply = multiply;
+  t.add_scaled = add_scaled;
+  t.divide = divide;
+  t.exp = exp;
+  t.sigmoid = sigmoid;
+  t.gate = gate;
+  t.situ = situ;
+  t.kda_decay = kda_decay;
+  t.short_conv = short_conv;
+  t.all_finite = all_finite;
+  t.argmax = argmax;
   return t;
 }
 

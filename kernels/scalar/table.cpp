@@ -14,6 +14,23 @@ Kernels make_table() {
   t.dot = dot;
   t.widen_bf16 = widen_bf16;
   t.accumulate_rows = accumulate_rows;
+  t.rms_norm = rms_norm;
+  t.l2_norm = l2_norm;
+  t.attn_res_score = attn_res_score;
+  t.softmax = softmax;
+  t.weighted_sum = weighted_sum;
+  t.add = add;
+  t.multiply = multiply;
+  t.add_scaled = add_scaled;
+  t.divide = divide;
+  t.exp = exp;
+  t.sigmoid = sigmoid;
+  t.gate = gate;
+  t.situ = situ;
+  t.kda_decay = kda_decay;
+  t.short_conv = short_conv;
+  t.all_finite = all_finite;
+  t.argmax = argmax;
   return t;
 }
 

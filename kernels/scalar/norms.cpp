@@ -1,0 +1,10 @@
+#include "kernels/scalar/functions.h"
+#include "kernels/scalar/vector.h"
+#include "kernels/transcendental.h"
+#include "kernels/vector_loop.h"
+
+namespace k3::kernels::scalar {
+
+#include "kernels/norms.inc"
+
+}  // namespace k3::kernels::scalar

@@ -1,0 +1,9 @@
+#include "kernels/scalar/functions.h"
+#include "kernels/scalar/vector.h"
+#include "kernels/vector_loop.h"
+
+namespace k3::kernels::scalar {
+
+#include "kernels/searches.inc"
+
+}  // namespace k3::kernels::scalar
