@@ -20,6 +20,8 @@ Kernels make_table() {
   t.short_conv = short_conv;
   t.all_finite = all_finite;
   t.argmax = argmax;
+  t.kda_head = kda_head;
+  t.attend_tile = attend_tile;
   return t;
 }
 

@@ -1,0 +1,9 @@
+#include "kernels/avx2/functions.h"
+#include "kernels/avx2/vector.h"
+#include "kernels/vector_loop.h"
+
+namespace k3::kernels::avx2 {
+
+#include "kernels/kda.inc"
+
+}  // namespace k3::kernels::avx2

@@ -1,0 +1,9 @@
+#include "kernels/avx512/functions.h"
+#include "kernels/avx512/vector.h"
+#include "kernels/vector_loop.h"
+
+namespace k3::kernels::avx512 {
+
+#include "kernels/kda.inc"
+
+}  // namespace k3::kernels::avx512
