@@ -39,8 +39,8 @@ class Tokenizer {
 
   bool is_special(uint32_t id) const;
   std::optional<uint32_t> special_id(std::string_view literal) const;
-  size_t vocabulary_size() const;   // ranks and specials
-  Bytes memory() const;             // heap held, for the plan
+  size_t vocabulary_size() const;  // ranks and specials
+  Bytes memory() const;            // heap held, for the plan
 
  private:
   struct Impl;

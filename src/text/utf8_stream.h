@@ -8,8 +8,8 @@ namespace k3::text {
 
 class Utf8Stream {
  public:
-  /// The complete characters so far: held back is an incomplete sequence at the end (at most 3 bytes);
-  /// invalid bytes become U+FFFD, one per maximal ill-formed part.
+  /// The complete characters so far: held back is an incomplete sequence at the end (at most 3
+  /// bytes); invalid bytes become U+FFFD, one per maximal ill-formed part.
   std::string push(std::string_view bytes);
   /// What is still held back, as U+FFFD.
   std::string finish();
