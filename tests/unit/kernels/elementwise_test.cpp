@@ -74,8 +74,7 @@ void compare(const Kernels& k, const Operation& op, const std::vector<float>& a,
 }
 
 TEST(Elementwise, EveryInstructionSetGivesTheBitsOfScalarAndTouchesNothingElse) {
-  std::vector<const Kernels*> tables = vector_tables();
-  tables.push_back(&scalar_table());  // for its guards and in-place use
+  const std::vector<const Kernels*> tables = all_tables();  // for its guards and in-place use
   Values values(1);
   for (const size_t n : test_lengths()) {
     for (const auto side : {GuardedFloats::Side::kEnd, GuardedFloats::Side::kBegin}) {
@@ -215,8 +214,7 @@ TEST(Elementwise, ShortConvTakesTapJForWindowJByTheStride) {
   const std::vector<float> positions = values.normal(4 * 90);
   const float* window[4];
   for (size_t j = 0; j < 4; ++j) window[j] = positions.data() + j * 90;
-  std::vector<const Kernels*> tables = vector_tables();
-  tables.push_back(&scalar_table());
+  const std::vector<const Kernels*> tables = all_tables();
   for (const Kernels* k : tables) {
     std::vector<float> out(90);
     k->short_conv(window, taps.data(), 100, 4, 90, out.data());
@@ -232,8 +230,7 @@ TEST(Elementwise, ChainsStartAtPlusZero) {
   const float minus = -0.0F;
   const float one = 1.0F;
   const float* window[] = {&minus};
-  std::vector<const Kernels*> tables = vector_tables();
-  tables.push_back(&scalar_table());
+  const std::vector<const Kernels*> tables = all_tables();
   for (const Kernels* k : tables) {
     float out = 1.0F;
     k->short_conv(window, &one, 1, 1, 1, &out);

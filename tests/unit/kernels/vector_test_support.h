@@ -42,6 +42,13 @@ inline std::vector<const Kernels*> vector_tables() {
   return tables;
 }
 
+/// The same and scalar, for what every table must hold by itself.
+inline std::vector<const Kernels*> all_tables() {
+  std::vector<const Kernels*> tables = vector_tables();
+  tables.push_back(&scalar_table());
+  return tables;
+}
+
 /// Equal bits; a NaN counts as a NaN.
 inline bool same(float a, float b) {
   if (std::isnan(a) || std::isnan(b)) return std::isnan(a) && std::isnan(b);
