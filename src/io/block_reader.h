@@ -23,7 +23,7 @@ struct ReadRequest {
   uint64_t offset = 0;
   std::byte* buffer = nullptr;  // for a direct fd: all three aligned to the file's alignment
   uint32_t length = 0;
-  uint64_t tag = 0;  // returned in the completion
+  uint64_t tag = 0;  // returned in the completion; not UINT64_MAX
 };
 
 struct ReadCompletion {
@@ -33,6 +33,7 @@ struct ReadCompletion {
 
 class BlockReader {
  public:
+  /// No read may be in flight: the drive would still write into its buffer.
   virtual ~BlockReader() = default;
 
   virtual std::string_view name() const = 0;  // "uring", "pread"
@@ -48,7 +49,7 @@ class BlockReader {
 
 /// io_uring; null (with a reason in *why) where the kernel or a sandbox refuses it.
 std::unique_ptr<BlockReader> make_uring_reader(size_t depth, std::string* why);
-/// A pool of pread threads.
+/// A pool of pread threads; its depth is their number, at most 16.
 std::unique_ptr<BlockReader> make_pread_reader(size_t depth);
 /// K3_IO=uring|pread forces one (Error(kUsage) on another value or where it is refused); otherwise
 /// io_uring where it works, else pread. `fallback_reason` is set when io_uring was refused.

@@ -1,0 +1,98 @@
+#include "support/fault_reader.h"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <iterator>
+
+#include "io/direct_file.h"
+
+namespace k3::test {
+namespace {
+
+constexpr std::chrono::milliseconds kHangPoll{5};
+
+bool is_direct(int fd) {
+  return (::fcntl(fd, F_GETFL) & O_DIRECT) != 0;
+}
+
+}  // namespace
+
+FaultReader::FaultReader(std::unique_ptr<io::BlockReader> inner, const Faults& faults,
+                         std::shared_ptr<FaultControl> control)
+    : inner_(std::move(inner)),
+      faults_(faults),
+      control_(std::move(control)),
+      random_(faults.seed) {}
+
+void FaultReader::submit(std::span<const io::ReadRequest> requests) {
+  for (const io::ReadRequest& request : requests) submit_one(request);
+}
+
+void FaultReader::submit_one(const io::ReadRequest& request) {
+  const uint64_t number = ++control_->reads;
+  const bool direct = is_direct(request.fd);
+  if (number == faults_.fail_read) return end_early(request.tag, -faults_.fail_errno);
+  if (number == faults_.end_of_file_read) return end_early(request.tag, 0);
+  if (faults_.einval_every != 0 && number % faults_.einval_every == 0 && direct) {
+    return end_early(request.tag, -EINVAL);
+  }
+  if (number == faults_.hang_read) {
+    ++control_->spoiled;
+    hanging_.push_back({request.tag, -EIO});
+    control_->hanging = true;
+    return;
+  }
+  io::ReadRequest passed = request;
+  if (faults_.short_bytes != 0) {
+    const uint32_t least = direct ? io::kBlockSize : 1;
+    passed.length = std::min(request.length, std::max(faults_.short_bytes / least * least, least));
+    if (passed.length < request.length) ++control_->spoiled;
+  }
+  if (number == faults_.corrupt_read) {
+    ++control_->spoiled;
+    corrupt_[request.tag] = request.buffer;
+  }
+  ++inner_in_flight_;
+  inner_->submit({&passed, 1});
+}
+
+void FaultReader::end_early(uint64_t tag, int64_t result) {
+  ++control_->spoiled;
+  ready_.push_back({tag, result});
+}
+
+/// Moves what the inner reader has finished to ready_.
+void FaultReader::collect(std::chrono::milliseconds timeout) {
+  std::vector<io::ReadCompletion> completions(depth());
+  completions.resize(inner_->wait(completions, timeout));
+  inner_in_flight_ -= completions.size();
+  for (const io::ReadCompletion& completion : completions) {
+    const auto corrupt = corrupt_.find(completion.tag);
+    if (corrupt != corrupt_.end()) {
+      if (completion.result > 0) *corrupt->second ^= std::byte{0x10};
+      corrupt_.erase(corrupt);
+    }
+    ready_.push_back(completion);
+  }
+}
+
+size_t FaultReader::wait(std::span<io::ReadCompletion> out, std::chrono::milliseconds timeout) {
+  if (control_->release) {
+    std::move(hanging_.begin(), hanging_.end(), std::back_inserter(ready_));
+    hanging_.clear();
+  }
+  if (!hanging_.empty()) timeout = std::min(timeout, kHangPoll);
+  if (ready_.empty()) collect(timeout);
+  if (faults_.reorder) {
+    while (inner_in_flight_ > 0) collect(timeout);  // nothing else is left to hold back for
+    std::shuffle(ready_.begin(), ready_.end(), random_);
+  }
+  // In the order of reordering one at a time, so that reads submitted meanwhile mix with these.
+  const size_t count = std::min({out.size(), ready_.size(), faults_.reorder ? 1 : ready_.size()});
+  std::copy_n(ready_.rbegin(), count, out.begin());
+  ready_.resize(ready_.size() - count);
+  return count;
+}
+
+}  // namespace k3::test

@@ -1,0 +1,68 @@
+// A BlockReader that passes reads on to another one and spoils some of them.
+//
+// In scope: errors, EINVAL for direct reads, short reads, an early end of the file, completions
+// that come late and out of order, one flipped bit, a read that never ends. Out of scope: the
+// errors of opening files, and of submitting itself.
+#pragma once
+
+#include <atomic>
+#include <cerrno>
+#include <cstdint>
+#include <memory>
+#include <random>
+#include <unordered_map>
+#include <vector>
+
+#include "io/block_reader.h"
+
+namespace k3::test {
+
+/// Which reads to spoil. Reads are numbered from 1 in the order of submission, those that continue
+/// or repeat others included; 0 means never.
+struct Faults {
+  uint64_t fail_read = 0;  // this read ends with -fail_errno
+  int fail_errno = EIO;
+  uint64_t einval_every = 0;  // each k-th read is refused with EINVAL if its descriptor is direct
+  uint64_t end_of_file_read = 0;  // this read ends with 0 bytes
+  uint32_t short_bytes = 0;       // reads bring at most so many bytes; direct ones at least a block
+  uint64_t corrupt_read = 0;      // a bit of the first byte that this read brings is flipped
+  uint64_t hang_read = 0;         // this read ends only after FaultControl::release
+  bool reorder = false;           // completions are held back as long as possible, then shuffled
+  uint64_t seed = 1;              // of the shuffle
+};
+
+/// What a test shares with the reader that it gave away; safe from any thread.
+struct FaultControl {
+  std::atomic<uint64_t> reads{0};    // submitted
+  std::atomic<uint64_t> spoiled{0};  // by one of the faults but reorder
+  std::atomic<bool> hanging{false};  // hang_read was submitted
+  std::atomic<bool> release{false};  // lets hang_read end, at the next wait()
+};
+
+class FaultReader : public io::BlockReader {
+ public:
+  FaultReader(std::unique_ptr<io::BlockReader> inner, const Faults& faults,
+              std::shared_ptr<FaultControl> control);
+
+  std::string_view name() const override { return "fault"; }
+  size_t depth() const override { return inner_->depth(); }
+  void submit(std::span<const io::ReadRequest> requests) override;
+  size_t wait(std::span<io::ReadCompletion> out, std::chrono::milliseconds timeout) override;
+  void wake() override { inner_->wake(); }
+
+ private:
+  void submit_one(const io::ReadRequest& request);
+  void end_early(uint64_t tag, int64_t result);
+  void collect(std::chrono::milliseconds timeout);
+
+  std::unique_ptr<io::BlockReader> inner_;
+  const Faults faults_;
+  const std::shared_ptr<FaultControl> control_;
+  std::mt19937_64 random_;
+  size_t inner_in_flight_ = 0;
+  std::vector<io::ReadCompletion> ready_;  // to be handed out, from the back
+  std::vector<io::ReadCompletion> hanging_;
+  std::unordered_map<uint64_t, std::byte*> corrupt_;  // by tag
+};
+
+}  // namespace k3::test
