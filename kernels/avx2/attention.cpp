@@ -1,5 +1,5 @@
 #include "kernels/avx2/functions.h"
-#include "kernels/avx2/vector.h"
+#include "kernels/avx2/lanewise.h"
 #include "kernels/transcendental.h"
 #include "kernels/vector_loop.h"
 

@@ -1,5 +1,5 @@
 #include "kernels/avx512/functions.h"
-#include "kernels/avx512/vector.h"
+#include "kernels/avx512/lanewise.h"
 #include "kernels/transcendental.h"
 #include "kernels/vector_loop.h"
 

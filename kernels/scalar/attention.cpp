@@ -1,7 +1,7 @@
 #include <cmath>
 
 #include "kernels/scalar/functions.h"
-#include "kernels/scalar/vector.h"
+#include "kernels/scalar/lanewise.h"
 #include "kernels/transcendental.h"
 
 namespace k3::kernels::scalar {

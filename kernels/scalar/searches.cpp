@@ -1,5 +1,5 @@
 #include "kernels/scalar/functions.h"
-#include "kernels/scalar/vector.h"
+#include "kernels/scalar/lanewise.h"
 #include "kernels/vector_loop.h"
 
 namespace k3::kernels::scalar {

@@ -1,5 +1,5 @@
 // Sixteen floats: the operations in which kernels/transcendental.h, kernels/elementwise.h and the
-// tiled kernels are written. The meaning of each is scalar/vector.h, lane by lane.
+// tiled kernels are written. The meaning of each is scalar/lanewise.h, lane by lane.
 #pragma once
 
 #include <immintrin.h>
