@@ -22,6 +22,7 @@ using AddCommand = void (*)(CLI::App&);
 constexpr AddCommand kCommands[] = {
     add_tokenize,
     add_detokenize,
+    add_verify,
     add_version,
 };
 
