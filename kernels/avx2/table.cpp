@@ -8,6 +8,9 @@ namespace k3::kernels::avx2 {
 Kernels make_table() {
   Kernels t = scalar::make_table();
   t.isa = Isa::kAvx2;
+  t.matmul_bf16 = matmul_bf16;
+  t.matmul_f32 = matmul_f32;
+  t.matmul_mxfp4 = matmul_mxfp4;
   t.weighted_sum = weighted_sum;
   t.add = add;
   t.multiply = multiply;

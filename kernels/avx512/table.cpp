@@ -7,6 +7,9 @@ namespace k3::kernels::avx512 {
 Kernels make_table() {
   Kernels t = avx2::make_table();
   t.isa = Isa::kAvx512;
+  t.matmul_bf16 = matmul_bf16;
+  t.matmul_f32 = matmul_f32;
+  t.matmul_mxfp4 = matmul_mxfp4;
   t.weighted_sum = weighted_sum;
   t.add = add;
   t.multiply = multiply;

@@ -22,7 +22,6 @@ using AddCommand = void (*)(CLI::App&);
 constexpr AddCommand kCommands[] = {
     add_tokenize,
     add_detokenize,
-    add_verify,
     add_version,
 };
 
