@@ -1,7 +1,7 @@
 // exp, sigmoid and tanh, defined once for every instruction set: the same operations in the same
 // order on each lane of V, one of the types Vec of {scalar,avx2,avx512}/lanewise.h. libm is not
-// used because its bits differ between machines. Origin of the coefficients and the measured errors:
-// docs/numeric-contract.md.
+// used because its bits differ between machines. Origin of the coefficients and the measured
+// errors: docs/numeric-contract.md.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Sixteen floats: the operations in which kernels/transcendental.h, kernels/elementwise.h and the
+// Sixteen floats: the operations in which kernels/transcendental.h, kernels/elementwise.inc and the
 // tiled kernels are written. The meaning of each is scalar/lanewise.h, lane by lane.
 #pragma once
 

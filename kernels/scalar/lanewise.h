@@ -1,5 +1,5 @@
 // A "vector" of one float: the operations in which kernels/transcendental.h and
-// kernels/elementwise.h are written, and with that their scalar definition.
+// kernels/elementwise.inc are written, and with that their scalar definition.
 #pragma once
 
 #include <bit>
