@@ -67,7 +67,8 @@ void compare(const KdaCase& c) {
 
 TEST(Kda, EveryInstructionSetGivesTheBitsOfScalarForAllWidths) {
   for (size_t dim = 1; dim <= 49; ++dim) compare(KdaCase::make(dim, 2, dim, 1));
-  for (const size_t dim : {54, 64, 72, 90, 127, 128, 129, 200}) compare(KdaCase::make(dim, 3, dim, 2));
+  for (const size_t dim : {54, 64, 72, 90, 127, 128, 129, 200})
+    compare(KdaCase::make(dim, 3, dim, 2));
 }
 
 TEST(Kda, PositionsMayLieFarApart) {
