@@ -9,9 +9,9 @@ namespace k3::weights {
 
 inline constexpr uint32_t kSampleBlocks = 16;
 
-/// XXH3-64 over kSampleBlocks blocks of 4096 bytes at evenly spread block-aligned offsets, the first
-/// and the last block among them (all of a file that is smaller). Buffered reads; the pages are
-/// dropped. Error(kCheckpoint) on failure.
+/// XXH3-64 over kSampleBlocks blocks of 4096 bytes at evenly spread block-aligned offsets, the
+/// first and the last block among them (all of a file that is smaller). Buffered reads; the pages
+/// are dropped. Error(kCheckpoint) on failure.
 uint64_t sample_hash(const std::filesystem::path& shard, uint64_t bytes);
 
 }  // namespace k3::weights

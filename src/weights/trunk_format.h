@@ -14,6 +14,7 @@ namespace k3::weights {
 inline constexpr char kTrunkMagic[8] = {'K', '3', 'T', 'R', 'U', 'N', 'K', '\n'};
 inline constexpr uint32_t kTrunkVersion = 1;
 inline constexpr uint32_t kTrunkAlignment = 4096;
+inline constexpr uint32_t kSegmentAlignment = 64;
 
 enum class Codec : uint8_t { kRaw = 0 };
 
@@ -21,7 +22,7 @@ enum class Codec : uint8_t { kRaw = 0 };
 struct FileHeader {
   char magic[8];
   uint32_t version;
-  uint32_t header_bytes;      // sizeof(FileHeader)
+  uint32_t header_bytes;  // sizeof(FileHeader)
   uint64_t manifest_offset;
   uint64_t manifest_bytes;
   uint64_t manifest_checksum;  // XXH3-64
@@ -36,15 +37,15 @@ struct ManifestHeader {
   uint32_t tensor_count;
   uint32_t chunk_count;
   uint32_t segment_count;
-  uint32_t expert_layer_count;      // experts are expert_layer_count * experts_per_layer records
+  uint32_t expert_layer_count;  // experts are expert_layer_count * experts_per_layer records
   uint32_t experts_per_layer;
-  uint32_t expert_checksum_count;   // 0, or one per expert
+  uint32_t expert_checksum_count;  // 0, or one per expert
   uint32_t string_bytes;
-  uint64_t config_fingerprint;      // model::Config::fingerprint()
-  uint64_t expert_part_bytes[6];    // ExpertPart order
+  uint64_t config_fingerprint;    // model::Config::fingerprint()
+  uint64_t expert_part_bytes[6];  // ExpertPart order
   uint32_t embedding_shard;
-  uint32_t embedding_dtype;         // weights::DType
-  uint64_t embedding_offset;        // of row 0 in the shard
+  uint32_t embedding_dtype;   // weights::DType
+  uint64_t embedding_offset;  // of row 0 in the shard
   uint64_t embedding_rows;
   uint64_t embedding_cols;
 };
@@ -52,19 +53,19 @@ static_assert(sizeof(ManifestHeader) == 120);
 
 /// One shard that the trunk was made from.
 struct ShardRecord {
-  uint32_t name_offset;   // into the strings
+  uint32_t name_offset;  // into the strings
   uint32_t name_bytes;
   uint64_t bytes;
-  uint64_t header_hash;   // XXH3-64 of the safetensors header
-  uint64_t sample_hash;   // XXH3-64 of the sampled blocks (shard_identity.h)
+  uint64_t header_hash;  // XXH3-64 of the safetensors header
+  uint64_t sample_hash;  // XXH3-64 of the sampled blocks (shard_identity.h)
 };
 static_assert(sizeof(ShardRecord) == 32);
 
 /// A tensor of the trunk in the order of use; the reader knows it by its layer and role.
 struct TensorRecord {
-  uint16_t layer;       // kNoLayer for the output tensors
-  uint16_t role;        // model::Role
-  uint8_t dtype;        // DType: kBf16 or kF32
+  uint16_t layer;  // kNoLayer for the output tensors
+  uint16_t role;   // model::Role
+  uint8_t dtype;   // DType: kBf16 or kF32
   uint8_t reserved[3];
   uint32_t name_offset;  // checkpoint name, for messages
   uint32_t name_bytes;
@@ -82,13 +83,13 @@ struct ChunkRecord {
   uint64_t checksum;       // XXH3-64 of the stored bytes
   uint32_t segment_begin;  // the segments of the chunk, [begin, begin + count)
   uint32_t segment_count;
-  uint8_t codec;           // Codec
+  uint8_t codec;  // Codec
   uint8_t reserved[7];
 };
 static_assert(sizeof(ChunkRecord) == 48);
 
 /// Rows of one tensor inside a chunk. For kRaw the rows start at offset bytes into the chunk, each
-/// segment at a multiple of 64, row-major, as in the checkpoint.
+/// segment at a multiple of kSegmentAlignment, row-major, as in the checkpoint.
 struct SegmentRecord {
   uint32_t tensor;
   uint32_t row_begin;

@@ -21,21 +21,22 @@ struct RowPattern {
 
 /// One tensor of the trunk. Two may share a source (kv_b_proj as W_UK and as W_UV).
 struct TrunkTensor {
-  std::string name;       // in the checkpoint
-  uint16_t layer;         // kNoLayer for the output tensors
-  uint16_t role;          // opaque here
-  uint64_t rows;          // in the trunk
+  std::string name;  // in the checkpoint
+  uint16_t layer;    // kNoLayer for the output tensors
+  uint16_t role;     // opaque here
+  uint64_t rows;     // in the trunk
   uint64_t cols;
-  uint64_t source_rows;   // the checkpoint tensor is [source_rows, cols], or longer (`at_least`)
-  bool at_least;          // 1-D tensor that may be longer than needed; the first ones count (A_log)
+  uint64_t source_rows;  // the checkpoint tensor is [source_rows, cols], or longer (`at_least`)
+  bool at_least;         // 1-D tensor that may be longer than needed; the first ones count (A_log)
   RowPattern pattern;
-  uint32_t group;         // tensors with equal consecutive non-zero group share one chunk; 0: alone
+  uint32_t group;  // tensors with equal consecutive non-zero group share one chunk; 0: alone
 };
 
-/// Chunks of at most chunk_bytes (one row at least): whole rows, in order. Group chunks are never
-/// cut. `dtypes[i]` is the stored type of tensors[i].
+/// Every row of every tensor once, in order. Chunks are at most chunk_bytes (one row at least) and
+/// hold even shares of a matrix; group chunks are never cut. `dtypes[i]` is the type of tensors[i]
+/// in the checkpoint. Error(kCheckpoint) when a row or a group is beyond what a chunk can hold.
 struct TrunkLayout {
-  std::vector<ChunkRecord> chunks;      // raw sizes; offsets, checksums and stored sizes still 0
+  std::vector<ChunkRecord> chunks;  // as stored raw: codec and sizes; offset and checksum still 0
   std::vector<SegmentRecord> segments;
 };
 inline constexpr uint64_t kChunkBytes = 4u << 20;
