@@ -47,6 +47,9 @@ class TrunkFile {
   void check_shards(const std::filesystem::path& directory, bool headers) const;
 
  private:
+  /// Points the spans into manifest_; Error(kCheckpoint) when the counts do not fit its size.
+  void bind_records();
+
   std::filesystem::path path_;
   Bytes file_bytes_;
   std::vector<std::byte> manifest_;

@@ -16,12 +16,14 @@ struct PackProgress {
   Bytes raw_done;
   Bytes raw_total;
   Bytes stored_done;
-  Bytes resumed;      // found finished in a partial file of an interrupted run
+  Bytes resumed;          // found finished in a partial file of an interrupted run
+  uint64_t experts_done;  // with expert_checksums: after all chunks
+  uint64_t expert_count;
 };
 
 struct PackOptions {
-  bool expert_checksums = false;   // hash every expert's bytes too
-  std::function<void(const PackProgress&)> progress;   // called often; may throw to stop
+  bool expert_checksums = false;                      // hash every expert's bytes too
+  std::function<void(const PackProgress&)> progress;  // called often; may throw to stop
 };
 
 /// What to pack. tensors[i] is request.tensors[i] of the index; the embedding is the last request
@@ -34,6 +36,7 @@ struct PackInput {
   uint32_t expert_layer_count;
   uint32_t experts_per_layer;
   uint64_t expert_part_bytes[kExpertParts];
+  uint64_t chunk_bytes = kChunkBytes;
 };
 
 struct PackResult {
@@ -51,8 +54,9 @@ PackResult write_trunk(const PackInput& input, const std::filesystem::path& targ
 
 /// Reads the trunk file back and compares every row with the checkpoint, byte for byte.
 /// Error(kCheckpoint) naming the first tensor and row that differ.
-void verify_trunk_content(const std::filesystem::path& trunk, const std::filesystem::path& directory,
-                          const CheckpointIndex& index, const std::vector<TrunkTensor>& tensors,
+void verify_trunk_content(const std::filesystem::path& trunk,
+                          const std::filesystem::path& directory, const CheckpointIndex& index,
+                          const std::vector<TrunkTensor>& tensors,
                           const std::function<void(Bytes done, Bytes total)>& progress);
 
 }  // namespace k3::weights

@@ -1,0 +1,284 @@
+#include "weights/trunk_writer.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <array>
+#include <set>
+#include <unordered_map>
+
+#include "base/hash.h"
+#include "io/partial_file.h"
+#include "k3/error.h"
+#include "weights/ordered_work.h"
+#include "weights/trunk_contents.h"
+#include "weights/trunk_journal.h"
+#include "weights/trunk_source.h"
+
+namespace k3::weights {
+namespace {
+
+// Runs of zeros shorter than this are written: a hole is only worth a block of the file system.
+constexpr uint64_t kBlock = kTrunkAlignment;
+constexpr uint64_t kWindow = 64u << 20;
+
+bool all_zero(std::span<const std::byte> bytes) {
+  return bytes[0] == std::byte{0} && std::equal(bytes.begin() + 1, bytes.end(), bytes.begin());
+}
+
+/// Checksums of chunks that are zero throughout, by size: there are few sizes, and hashing zeros
+/// would be most of the work on a sparse checkpoint.
+class ZeroChecksums {
+ public:
+  uint64_t of(std::span<const std::byte> zeros) {
+    const auto [entry, fresh] = known_.try_emplace(zeros.size(), 0);
+    if (fresh) entry->second = checksum(zeros);
+    return entry->second;
+  }
+
+ private:
+  std::unordered_map<uint64_t, uint64_t> known_;
+};
+
+/// Bytes of the trunk in the shards that are not holes, about: what the trunk file will occupy.
+uint64_t occupied_bytes(const PackInput& input, TrunkSource& source) {
+  std::set<std::pair<uint32_t, uint64_t>> seen;  // W_UK and W_UV are one tensor
+  uint64_t sum = 0;
+  for (size_t i = 0; i < input.tensors->size(); ++i) {
+    const TensorLocation& location = input.index->tensor(i);
+    if (!seen.insert({location.shard, location.offset}).second) continue;
+    sum += data_bytes(source.shard(location.shard), location.offset, location.bytes);
+  }
+  return sum;
+}
+
+uint64_t allocated_bytes(int fd) {
+  struct stat status {};
+  return ::fstat(fd, &status) == 0 ? static_cast<uint64_t>(status.st_blocks) * 512 : 0;
+}
+
+/// One run of write_trunk.
+class TrunkWriter {
+ public:
+  TrunkWriter(const PackInput& input, const std::filesystem::path& target,
+              const PackOptions& options)
+      : input_(input),
+        options_(options),
+        target_(target),
+        manifest_(describe_trunk(input, options)),
+        file_(target, io::PartialFile::Mode::kContinue),
+        sources_{TrunkSource(input.directory, *input.index, *input.tensors),
+                 TrunkSource(input.directory, *input.index, *input.tensors)} {
+    uint64_t largest = 0;
+    for (const ChunkRecord& chunk : manifest_.chunks) {
+      largest = std::max(largest, chunk.stored_bytes);
+      end_bound_ = align_up(end_bound_ + chunk.stored_bytes, kTrunkAlignment);
+      progress_.raw_total += Bytes{chunk.raw_bytes};
+    }
+    for (auto& buffer : buffers_) buffer.resize(largest);
+    progress_.chunk_count = manifest_.chunks.size();
+  }
+
+  PackResult run() {
+    check_space();
+    TrunkJournal journal(file_, journal_shape());
+    resume(journal);
+    write_chunks(journal);
+    if (options_.expert_checksums) hash_experts(journal);
+    return finish();
+  }
+
+ private:
+  TrunkJournal::Shape journal_shape() const {
+    const uint64_t end = end_bound_ + manifest_offsets(manifest_.header).end;
+    return {align_up(end, kTrunkAlignment), plan_checksum(manifest_), manifest_.chunks.size(),
+            manifest_.expert_checksums.size()};
+  }
+
+  /// Before the first byte; a file that was only made for its lock does not stay.
+  void check_space() {
+    const TrunkJournal::Shape shape = journal_shape();
+    const Bytes needed{occupied_bytes(input_, sources_[0]) +
+                       manifest_offsets(manifest_.header).end +
+                       TrunkJournal::bytes_needed(shape.chunk_count, shape.expert_count)};
+    // What a partial file holds is either continued or given back.
+    const Bytes free = io::free_space(target_) + Bytes{allocated_bytes(file_.fd())};
+    if (needed <= free) return;
+    if (file_.size() == 0) file_.discard();
+    throw Error(ErrorKind::kUsage,
+                fmt::format("writing {}: the trunk needs {}, {} are free there; make room or name "
+                            "another place with -o",
+                            target_.string(), format_bytes(needed), format_bytes(free)));
+  }
+
+  /// Checks the chunks that the journal names, and goes on after the last one that is right.
+  void resume(const TrunkJournal& journal) {
+    const std::vector<ChunkRecord>& found = journal.chunks();
+    const io::DirectFile partial = io::DirectFile::open_buffered(file_.partial_path());
+    std::array<bool, kWorkSlots> right{};
+    bool ended = false;
+    auto make = [&](const WorkItem& item) {
+      const ChunkRecord& chunk = found[item.index];
+      const auto bytes = std::span(buffers_[item.slot]).first(chunk.stored_bytes);
+      const bool data = read_keeping_holes(partial, file_.partial_path(), chunk.offset, bytes);
+      right[item.slot] = chunk.checksum == hash(item, data, bytes);
+    };
+    auto take = [&](const WorkItem& item) {
+      ended = ended || !right[item.slot];
+      if (!ended) note_done(item.index, found[item.index], true);
+    };
+    run_in_order(0, found.size(), make, take);
+    experts_done_ = journal.expert_checksums().size();
+    std::copy(journal.expert_checksums().begin(), journal.expert_checksums().end(),
+              manifest_.expert_checksums.begin());
+    // One chunk beyond the journal may have been written in part.
+    dirty_end_ = found.empty() ? kTrunkAlignment : found.back().offset + found.back().stored_bytes;
+    dirty_end_ += buffers_[0].size() + kTrunkAlignment;
+  }
+
+  void write_chunks(TrunkJournal& journal) {
+    auto make = [&](const WorkItem& item) {
+      ChunkRecord& chunk = manifest_.chunks[item.index];
+      const auto bytes = std::span(buffers_[item.slot]).first(chunk.stored_bytes);
+      const auto segments = segments_of(chunk);
+      const bool data = sources_[item.thread].read_chunk(segments, bytes);
+      if (data) sources_[item.thread].check_finite(segments, bytes);
+      chunk.checksum = hash(item, data, bytes);
+      has_data_[item.slot] = data;
+    };
+    auto take = [&](const WorkItem& item) {
+      ChunkRecord& chunk = manifest_.chunks[item.index];
+      chunk.offset = end_;
+      write_chunk(chunk, item.slot);
+      journal.add_chunk(item.index, chunk);
+      note_done(item.index, chunk, false);
+      settle();
+    };
+    run_in_order(progress_.chunks_done, manifest_.chunks.size(), make, take);
+  }
+
+  /// What an interrupted run may have left is overwritten; beyond it, zero blocks stay holes.
+  void write_chunk(const ChunkRecord& chunk, size_t slot) {
+    const auto bytes = std::span<const std::byte>(buffers_[slot]).first(chunk.stored_bytes);
+    if (chunk.offset < dirty_end_) return file_.write(chunk.offset, bytes);
+    if (!has_data_[slot]) return;
+    uint64_t run = 0;  // start of the blocks that are still to be written
+    for (uint64_t at = 0; at < bytes.size(); at += kBlock) {
+      const uint64_t next = std::min<uint64_t>(at + kBlock, bytes.size());
+      if (!all_zero(bytes.subspan(at, next - at))) continue;
+      if (run < at) file_.write(chunk.offset + run, bytes.subspan(run, at - run));
+      run = next;
+    }
+    if (run < bytes.size()) file_.write(chunk.offset + run, bytes.subspan(run));
+  }
+
+  /// Keeps the drive writing and the page cache free: one window is on its way to the drive while
+  /// the next is filled, and the one before is dropped.
+  void settle() {
+    if (end_ < settled_ + kWindow) return;
+    const auto begin = static_cast<off_t>(settled_);
+    const auto bytes = static_cast<off_t>(end_ - settled_);
+    ::sync_file_range(file_.fd(), begin, bytes, SYNC_FILE_RANGE_WRITE);
+    ::sync_file_range(
+        file_.fd(), window_, begin - window_,
+        SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
+    ::posix_fadvise(file_.fd(), window_, begin - window_, POSIX_FADV_DONTNEED);
+    window_ = begin;
+    settled_ = end_;
+  }
+
+  void note_done(uint64_t number, const ChunkRecord& chunk, bool resumed) {
+    manifest_.chunks[number] = chunk;
+    end_ = align_up(chunk.offset + chunk.stored_bytes, kTrunkAlignment);
+    ++progress_.chunks_done;
+    progress_.raw_done += Bytes{chunk.raw_bytes};
+    progress_.stored_done += Bytes{chunk.stored_bytes};
+    if (resumed) progress_.resumed += Bytes{chunk.raw_bytes};
+    report();
+  }
+
+  void hash_experts(TrunkJournal& journal) {
+    progress_.experts_done = experts_done_;
+    progress_.expert_count = manifest_.experts.size();
+    auto make = [&](const WorkItem& item) {
+      manifest_.expert_checksums[item.index] = expert_checksum(item);
+    };
+    auto take = [&](const WorkItem& item) {
+      journal.add_expert_checksum(item.index, manifest_.expert_checksums[item.index]);
+      ++progress_.experts_done;
+      report();
+    };
+    run_in_order(experts_done_, manifest_.experts.size(), make, take);
+  }
+
+  uint64_t expert_checksum(const WorkItem& item) {
+    const ExpertRecord& expert = manifest_.experts[item.index];
+    Checksum sum;
+    for (size_t part = 0; part < kExpertParts; ++part) {
+      const uint64_t size = manifest_.header.expert_part_bytes[part];
+      for (uint64_t at = 0; at < size;) {
+        const auto piece = std::span(buffers_[item.slot])
+                               .first(std::min<uint64_t>(size - at, buffers_[item.slot].size()));
+        sources_[item.thread].read(expert.shard, expert.offset[part] + at, piece);
+        sum.update(piece);
+        at += piece.size();
+      }
+    }
+    return sum.digest();
+  }
+
+  /// The data is on the drive before the file header makes it a trunk file, and that before its
+  /// name.
+  PackResult finish() {
+    const std::vector<std::byte> manifest = serialize(manifest_);
+    file_.write(end_, manifest);
+    file_.sync();
+    ::posix_fadvise(file_.fd(), 0, 0, POSIX_FADV_DONTNEED);
+    const FileHeader header = make_file_header(end_, manifest);
+    file_.write(0, std::as_bytes(std::span(&header, 1)));
+    file_.truncate(end_ + manifest.size());
+    file_.commit();
+    return {progress_.raw_done, progress_.stored_done, Bytes{end_ + manifest.size()},
+            progress_.resumed};
+  }
+
+  uint64_t hash(const WorkItem& item, bool data, std::span<const std::byte> bytes) {
+    return data ? checksum(bytes) : zero_checksums_[item.thread].of(bytes);
+  }
+
+  std::span<const SegmentRecord> segments_of(const ChunkRecord& chunk) const {
+    return std::span(manifest_.segments).subspan(chunk.segment_begin, chunk.segment_count);
+  }
+
+  void report() const {
+    if (options_.progress) options_.progress(progress_);
+  }
+
+  const PackInput& input_;
+  const PackOptions& options_;
+  const std::filesystem::path& target_;
+  Manifest manifest_;
+  io::PartialFile file_;
+  std::array<TrunkSource, kWorkThreads> sources_;
+  std::array<ZeroChecksums, kWorkThreads> zero_checksums_;
+  std::array<std::vector<std::byte>, kWorkSlots> buffers_;
+  std::array<bool, kWorkSlots> has_data_{};
+  PackProgress progress_{};
+  uint64_t experts_done_ = 0;
+  uint64_t end_ = kTrunkAlignment;        // where the next chunk goes
+  uint64_t end_bound_ = kTrunkAlignment;  // end of the last chunk if all are stored raw
+  uint64_t dirty_end_ = 0;                // what lies beyond was never written
+  uint64_t settled_ = 0;                  // what lies before is on its way to the drive
+  off_t window_ = 0;                      // what lies before has left the page cache
+};
+
+}  // namespace
+
+PackResult write_trunk(const PackInput& input, const std::filesystem::path& target,
+                       const PackOptions& options) {
+  return TrunkWriter(input, target, options).run();
+}
+
+}  // namespace k3::weights
