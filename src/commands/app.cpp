@@ -20,6 +20,7 @@ constexpr const char* kVersionLine = "k3 " K3_VERSION "\n";
 
 using AddCommand = void (*)(CLI::App&);
 constexpr AddCommand kCommands[] = {
+    add_pack,
     add_tokenize,
     add_detokenize,
     add_version,

@@ -1,0 +1,227 @@
+// k3 pack: writes the trunk file of a checkpoint.
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <string>
+
+#include "base/json.h"
+#include "base/log.h"
+#include "commands/app.h"
+#include "commands/commands.h"
+#include "commands/options.h"
+#include "commands/progress.h"
+#include "io/direct_file.h"
+#include "k3/error.h"
+#include "model/config.h"
+#include "model/trunk_order.h"
+#include "weights/trunk_contents.h"
+#include "weights/trunk_file.h"
+#include "weights/trunk_writer.h"
+
+namespace k3::commands {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct PackCommand {
+  fs::path model;
+  fs::path output;  // empty: MODEL/trunk.k3
+  std::string codec = "auto";
+  bool verify = false;
+  bool force = false;
+  bool expert_checksums = false;
+  Output out;
+};
+
+/// What pack needs to know of a checkpoint.
+struct Checkpoint {
+  model::Config config;
+  std::vector<weights::TrunkTensor> tensors;
+  weights::CheckpointIndex index;
+  weights::PackInput input;
+};
+
+void open_checkpoint(const fs::path& directory, Checkpoint& checkpoint) {
+  checkpoint.config = model::load_config(directory);
+  checkpoint.tensors = model::trunk_order(checkpoint.config);
+  const weights::CheckpointRequest request = model::checkpoint_request(checkpoint.config);
+  checkpoint.index = weights::CheckpointIndex::open(directory, request);
+  model::check_shapes(checkpoint.config, checkpoint.index);
+  weights::PackInput& input = checkpoint.input;
+  input.directory = directory;
+  input.index = &checkpoint.index;
+  input.tensors = &checkpoint.tensors;
+  input.config_fingerprint = checkpoint.config.fingerprint();
+  input.expert_layer_count = static_cast<uint32_t>(request.expert_layers.size());
+  input.experts_per_layer = request.experts_per_layer;
+  std::copy_n(request.expert_shape.part_bytes, weights::kExpertParts, input.expert_part_bytes);
+}
+
+/// A file that somebody else made is never replaced, not even with --force.
+void refuse_foreign_file(const fs::path& target) {
+  const io::DirectFile file = io::DirectFile::open_buffered(target);
+  if (file.size() == 0) return;
+  char magic[sizeof(weights::kTrunkMagic)] = {};
+  const auto head = std::as_writable_bytes(std::span(magic));
+  if (file.size() >= head.size()) io::read_exactly(file.fd(), 0, head, target);
+  if (std::equal(std::begin(magic), std::end(magic), weights::kTrunkMagic)) return;
+  throw Error(ErrorKind::kUsage,
+              fmt::format("{} exists and is not a trunk file: not replaced; name another place "
+                          "with -o",
+                          target.string()));
+}
+
+/// Why an existing trunk file is not the one to be made; empty if it is.
+std::string existing_difference(const fs::path& target, const Checkpoint& checkpoint,
+                                const weights::PackOptions& options) {
+  try {
+    return weights::trunk_difference(weights::TrunkFile::open(target),
+                                     weights::describe_trunk(checkpoint.input, options));
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+/// True when the target is there already, complete and fitting.
+bool already_packed(const PackCommand& command, const fs::path& target,
+                    const Checkpoint& checkpoint, const weights::PackOptions& options) {
+  if (!fs::is_regular_file(target)) return false;
+  refuse_foreign_file(target);
+  if (command.force) return false;
+  const std::string difference = existing_difference(target, checkpoint, options);
+  if (difference.empty()) return true;
+  throw Error(ErrorKind::kUsage,
+              fmt::format("{} exists but does not fit: {}; --force replaces it, -o names another "
+                          "place",
+                          target.string(), difference));
+}
+
+std::string progress_line(const weights::PackProgress& progress, double seconds) {
+  if (progress.experts_done > 0) {
+    return fmt::format("experts {}/{}, {} left", progress.experts_done, progress.expert_count,
+                       remaining_time(seconds, progress.experts_done, progress.expert_count));
+  }
+  return fmt::format("packing: {} of {} ({:.0f} %), {:.2f} GB/s, {} left",
+                     format_bytes(progress.raw_done), format_bytes(progress.raw_total),
+                     100.0 * static_cast<double>(progress.raw_done.value) /
+                         static_cast<double>(progress.raw_total.value),
+                     static_cast<double>(progress.raw_done.value) / 1e9 / seconds,
+                     remaining_time(seconds, progress.raw_done.value, progress.raw_total.value));
+}
+
+weights::PackResult write(const fs::path& target, const Checkpoint& checkpoint,
+                          weights::PackOptions options, bool quiet) {
+  Progress progress(quiet);
+  options.progress = [&](const weights::PackProgress& now) {
+    throw_if_interrupted("interrupted; the same command continues where this one stopped");
+    progress.update([&] { return progress_line(now, progress.seconds()); });
+  };
+  return weights::write_trunk(checkpoint.input, target, options);
+}
+
+void verify(const fs::path& target, const Checkpoint& checkpoint, bool quiet) {
+  Progress progress(quiet);
+  auto show = [&](Bytes done, Bytes total) {
+    throw_if_interrupted("interrupted; the trunk file is written but not verified");
+    progress.update([&] {
+      return fmt::format("verifying: {} of {}, {} left", format_bytes(done), format_bytes(total),
+                         remaining_time(progress.seconds(), done.value, total.value));
+    });
+  };
+  weights::verify_trunk_content(target, checkpoint.input.directory, checkpoint.index,
+                                checkpoint.tensors, show);
+}
+
+struct Outcome {
+  bool written = false;
+  bool verified = false;
+  Bytes resumed;
+  double seconds = 0;
+};
+
+std::string report(const fs::path& target, const Outcome& outcome, bool json) {
+  const weights::TrunkFile trunk = weights::TrunkFile::open(target);
+  if (json) {
+    const OrderedJson object = {{"trunk", target.string()},
+                                {"written", outcome.written},
+                                {"verified", outcome.verified},
+                                {"codec", "raw"},
+                                {"chunks", trunk.chunks().size()},
+                                {"raw_bytes", trunk.raw_bytes().value},
+                                {"stored_bytes", trunk.stored_bytes().value},
+                                {"file_bytes", trunk.file_bytes().value},
+                                {"resumed_bytes", outcome.resumed.value},
+                                {"expert_checksums", trunk.header().expert_checksum_count},
+                                {"seconds", outcome.seconds}};
+    return dump_json(object) + "\n";
+  }
+  return fmt::format("{}: {} in {} chunks, {} in {:.1f} s{}\n", target.string(),
+                     format_bytes(trunk.file_bytes()), trunk.chunks().size(),
+                     outcome.written ? "written" : "already complete", outcome.seconds,
+                     outcome.verified ? ", equal to the checkpoint byte for byte" : "");
+}
+
+void run_pack(const PackCommand& command) {
+  apply_verbosity(command.out);
+  if (command.codec == "lossless") {
+    throw Error(ErrorKind::kUsage,
+                "--codec lossless: this version has no lossless codec; use auto or raw");
+  }
+  const fs::path target = command.output.empty() ? command.model / "trunk.k3" : command.output;
+  const Progress clock(true);
+  Checkpoint checkpoint;
+  open_checkpoint(command.model, checkpoint);
+  weights::PackOptions options;
+  options.expert_checksums = command.expert_checksums;
+
+  watch_interrupts();
+  Outcome outcome;
+  if (!already_packed(command, target, checkpoint, options)) {
+    outcome.resumed = write(target, checkpoint, options, command.out.quiet).resumed;
+    outcome.written = true;
+  }
+  if (outcome.resumed.value > 0) {
+    log::info(fmt::format("continued an interrupted run: {} were written already",
+                          format_bytes(outcome.resumed)));
+  }
+  if (command.verify) verify(target, checkpoint, command.out.quiet);
+  outcome.verified = command.verify;
+  outcome.seconds = clock.seconds();
+  print(report(target, outcome, command.out.json));
+}
+
+}  // namespace
+
+void add_pack(CLI::App& app) {
+  CLI::App* pack = app.add_subcommand("pack", "Write the trunk file that the other commands read");
+  auto command = std::make_shared<PackCommand>();
+  add_model(*pack, command->model);
+  pack->add_option("-o,--output", command->output, "Trunk file to write [MODEL/trunk.k3]")
+      ->type_name("FILE")
+      ->group("Result");
+  pack->add_option("--codec", command->codec, "How weights are stored; auto is raw for now")
+      ->check(CLI::IsMember({"auto", "raw", "lossless"}))
+      ->type_name("NAME")
+      ->capture_default_str()
+      ->group("Result");
+  pack->add_flag("--expert-checksums", command->expert_checksums,
+                 "Also record a checksum of every expert (reads all shards) [off]")
+      ->group("Result");
+  pack->add_flag("--verify", command->verify,
+                 "Read it back and compare with the checkpoint byte for byte [off]")
+      ->group("Result");
+  pack->add_flag("--force", command->force, "Replace a trunk file that is there [off]")
+      ->group("Result");
+  add_verbosity(*pack, command->out);
+  add_json(*pack, command->out);
+  pack->footer(
+      "An interrupted run is continued by the same command. The trunk of the released model takes\n"
+      "111 GB; holes of a sparse checkpoint stay holes.\n"
+      "\n"
+      "Examples:\n"
+      "  k3 pack ~/Kimi-K3\n"
+      "  k3 pack ~/Kimi-K3 -o /mnt/nvme/k3.trunk --verify");
+  pack->callback([command] { run_pack(*command); });
+}
+
+}  // namespace k3::commands
