@@ -23,6 +23,7 @@ constexpr AddCommand kCommands[] = {
     add_pack,
     add_tokenize,
     add_detokenize,
+    add_verify,
     add_version,
 };
 

@@ -32,10 +32,9 @@ std::optional<SpecialTokens::Match> SpecialTokens::match_start(std::string_view 
     }
     if (length == text.size()) break;
     const auto byte_at = [&](uint32_t i) { return static_cast<uint8_t>(literals_[i][length]); };
-    const auto same =
-        std::ranges::equal_range(first, last, static_cast<uint8_t>(text[length]), {}, byte_at);
-    first = same.begin();
-    last = same.end();
+    const auto byte = static_cast<uint8_t>(text[length]);
+    first = std::partition_point(first, last, [&](uint32_t i) { return byte_at(i) < byte; });
+    last = std::partition_point(first, last, [&](uint32_t i) { return byte_at(i) == byte; });
   }
   return match;
 }

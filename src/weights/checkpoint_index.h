@@ -70,6 +70,12 @@ class CheckpointIndex {
   static CheckpointIndex open(const std::filesystem::path& directory,
                               const CheckpointRequest& request);
 
+  /// As open, but what is wrong is appended to `problems`, one line each. The index may be used only
+  /// if there was nothing.
+  static CheckpointIndex inspect(const std::filesystem::path& directory,
+                                 const CheckpointRequest& request,
+                                 std::vector<std::string>& problems);
+
   const std::vector<ShardInfo>& shards() const { return shards_; }
   /// The location of request.tensors[i].
   const TensorLocation& tensor(size_t i) const { return tensors_[i]; }
@@ -79,6 +85,8 @@ class CheckpointIndex {
   }
 
  private:
+  friend class IndexBuilder;
+
   std::vector<ShardInfo> shards_;
   std::vector<TensorLocation> tensors_;
   std::vector<ExpertLocation> experts_;

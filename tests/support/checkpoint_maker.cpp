@@ -427,6 +427,16 @@ Json tiny_config() {
           {"tie_word_embeddings", false}};
 }
 
+Json three_layer_config() {
+  Json config = tiny_config();
+  Json& text = config["text_config"];
+  text["num_hidden_layers"] = 3;
+  text["num_experts"] = text["num_experts_per_token"] = 1;
+  text["linear_attn_config"]["full_attn_layers"] = {3};
+  text["linear_attn_config"]["kda_layers"] = {1, 2};
+  return config;
+}
+
 void make_checkpoint(const fs::path& directory, const CheckpointSpec& spec) {
   fs::create_directories(directory);
   write_file(directory / "config.json", spec.config.dump(2));

@@ -42,6 +42,10 @@ struct CheckpointSpec {
 /// dense layer, eight experts; most widths are no multiple of any vector length.
 Json tiny_config();
 
+/// A dense KDA layer, then a KDA and an MLA layer with one expert: every kind of tensor, quickly
+/// written.
+Json three_layer_config();
+
 /// Writes config.json, the shards and model.safetensors.index.json into `directory` (made if
 /// absent).
 void make_checkpoint(const std::filesystem::path& directory, const CheckpointSpec& spec);

@@ -222,6 +222,16 @@ std::map<std::string, uint32_t> random_vocabulary(Random& random, size_t merged)
   return ranks;
 }
 
+std::string random_bytes(Random& random) {
+  const int length = std::uniform_int_distribution<int>(1, 40)(random);
+  const int kinds = std::uniform_int_distribution<int>(0, 3)(random);
+  std::string bytes;
+  for (int i = 0; i < length; ++i) {
+    bytes += static_cast<char>('a' + std::uniform_int_distribution<int>(0, kinds)(random));
+  }
+  return bytes;
+}
+
 TEST(Differential, MergingGivesTheIdsOfRepeatedSearchForTheLowestRank) {
   Random random(2);
   for (int round = 0; round < 40; ++round) {
@@ -229,16 +239,17 @@ TEST(Differential, MergingGivesTheIdsOfRepeatedSearchForTheLowestRank) {
     Vocabulary vocabulary(static_cast<uint32_t>(ranks.size()), 4096);
     for (const auto& [token, rank] : ranks) ASSERT_FALSE(vocabulary.set(rank, token));
     BpeMerger merger(vocabulary);
-    for (int i = 0; i < 100; ++i) {
-      std::string bytes;
-      const int length = std::uniform_int_distribution<int>(1, 40)(random);
-      const int kinds = std::uniform_int_distribution<int>(0, 3)(random);
-      for (int j = 0; j < length; ++j) {
-        bytes += static_cast<char>('a' + std::uniform_int_distribution<int>(0, kinds)(random));
-      }
+    const auto encode = [&merger](const std::string& bytes) {
       std::vector<uint32_t> ids;
       merger.encode(bytes, ids);
-      ASSERT_EQ(ids, merge_naively(ranks, bytes)) << "round " << round << ": " << bytes;
+      return ids;
+    };
+    for (int i = 0; i < 100; ++i) {
+      const std::string bytes = random_bytes(random);
+      ASSERT_EQ(encode(bytes), merge_naively(ranks, bytes)) << "round " << round << ": " << bytes;
+    }
+    for (const auto& [token, rank] : ranks) {  // whole, even where merging cannot reach it
+      ASSERT_EQ(encode(token), std::vector<uint32_t>{rank}) << "round " << round << ": " << token;
     }
   }
 }

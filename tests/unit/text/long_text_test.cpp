@@ -121,9 +121,8 @@ TEST(Scanner, LooksAtEachCharacterABoundedNumberOfTimes) {
       const CharView view = characters.read(text, SIZE_MAX);
       Scanner scanner(view);
       while (!scanner.done()) scanner.next();
-      // At most twelve runs are begun at one position, and a run is looked at again only when the
-      // match took none of it: by the match that takes it.
-      EXPECT_LE(scanner.characters_inspected(), 16 * view.size()) << unit << "..." << end;
+      // The worst of these is 5.3; a scanner that starts over in each run would look at thousands.
+      EXPECT_LE(scanner.characters_inspected(), 6 * view.size()) << unit << "..." << end;
     }
   }
 }

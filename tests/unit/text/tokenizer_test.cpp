@@ -161,6 +161,17 @@ void copy_tiny(const char* name, const fs::path& directory) {
   fs::copy_file(test::data_dir() / "tiny-k3" / name, directory / name);
 }
 
+TEST(TokenizerFiles, ALiteralBeyondAsciiIsCutOutWholeAndNoMore) {
+  const test::TempDir directory;
+  copy_tiny("tiktoken.model", directory.path());
+  std::ofstream(directory.path() / "tokenizer_config.json")
+      << "{\"added_tokens_decoder\":{\"1024\":{\"content\":\"<\u4F60\u597D>\"}}}";
+  const auto tokenizer = Tokenizer::load(directory.path());
+  ASSERT_TRUE(tokenizer);
+  EXPECT_EQ(tokenizer->encode("a<\u4F60\u597D>bcd", Specials::kRecognised),
+            (std::vector<uint32_t>{'a', 1024, 'b', 'c', 'd'}));
+}
+
 TEST(TokenizerFiles, AVocabularyWithoutItsConfigurationIsRefusedByName) {
   const test::TempDir directory;
   copy_tiny("tiktoken.model", directory.path());

@@ -1,0 +1,131 @@
+// k3 verify: is every file of a checkpoint whole, and do the files fit each other?
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "commands/app.h"
+#include "commands/commands.h"
+#include "commands/options.h"
+#include "k3/error.h"
+#include "model/config.h"
+#include "model/trunk_order.h"
+#include "text/tokenizer.h"
+#include "weights/checkpoint_index.h"
+#include "weights/model_directory.h"
+
+namespace k3::commands {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct VerifyOptions {
+  fs::path model;
+  Output output;
+};
+
+struct Findings {
+  std::vector<std::string> problems;
+  uint64_t shards = 0;
+  uint64_t tensors = 0;
+  Bytes bytes;  // of all shards
+};
+
+/// Runs one check; that the files are not usable is a finding here, not the end.
+template <typename Check>
+void note(Findings& findings, Check&& check) {
+  try {
+    check();
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kCheckpoint) throw;
+    findings.problems.push_back(error.what());
+  }
+}
+
+std::optional<model::Config> check_config(const fs::path& directory, Findings& findings) {
+  std::optional<model::Config> config;
+  note(findings, [&] { config = model::load_config(directory); });
+  return config;
+}
+
+/// Without a usable config.json the shards are still checked against the index.
+void check_shards(const fs::path& directory, const std::optional<model::Config>& config,
+                  Findings& findings) {
+  weights::CheckpointRequest request;
+  if (config) {
+    request = model::checkpoint_request(*config);
+  } else {
+    request.parse_expert = [](std::string_view) { return std::nullopt; };
+  }
+  const size_t before = findings.problems.size();
+  const weights::CheckpointIndex index =
+      weights::CheckpointIndex::inspect(directory, request, findings.problems);
+  for (const weights::ShardInfo& shard : index.shards()) {
+    findings.shards += 1;
+    findings.tensors += shard.tensor_count;
+    findings.bytes += Bytes{shard.bytes};
+  }
+  if (config && findings.problems.size() == before) model::check_shapes(*config, index);
+}
+
+Findings verify(const fs::path& directory) {
+  weights::require_model_directory(directory);
+  Findings findings;
+  const std::optional<model::Config> config = check_config(directory, findings);
+  note(findings, [&] { check_shards(directory, config, findings); });
+  // A checkpoint without tokenizer files is whole: it runs on ids.
+  note(findings, [&] { text::Tokenizer::load(directory); });
+  return findings;
+}
+
+std::string as_json(const Findings& findings) {
+  const OrderedJson object = {{"ok", findings.problems.empty()},
+                              {"problems", findings.problems},
+                              {"shards", findings.shards},
+                              {"tensors", findings.tensors},
+                              {"bytes", findings.bytes.value}};
+  return dump_json(object) + "\n";
+}
+
+std::string as_text(const fs::path& directory, const Findings& findings) {
+  if (findings.problems.empty()) {
+    return fmt::format("{}: ok, {} shards, {} tensors, {}: structure and sizes are right\n",
+                       directory.string(), findings.shards, findings.tensors,
+                       format_bytes(findings.bytes));
+  }
+  return fmt::format("{}\n", fmt::join(findings.problems, "\n"));
+}
+
+void run_verify(const VerifyOptions& options) {
+  apply_verbosity(options.output);
+  const Findings findings = verify(options.model);
+  print(options.output.json ? as_json(findings) : as_text(options.model, findings));
+  if (findings.problems.empty()) return;
+  throw Error(ErrorKind::kCheckpoint,
+              fmt::format("{}: {} problem(s), the first: {}", options.model.string(),
+                          findings.problems.size(), findings.problems.front()));
+}
+
+}  // namespace
+
+void add_verify(CLI::App& app) {
+  auto options = std::make_shared<VerifyOptions>();
+  CLI::App* command = app.add_subcommand("verify", "Check the files of a checkpoint");
+  add_model(*command, options->model);
+  add_json(*command, options->output);
+  add_verbosity(*command, options->output);
+  command->footer(
+      "Checks structure and size of every file and that they fit each other and config.json;\n"
+      "reads no weights. Each problem is one line on stdout, and the exit code is 3.\n"
+      "\n"
+      "Examples:\n"
+      "  k3 verify MODEL\n"
+      "  k3 verify MODEL --json");
+  command->callback([options] { run_verify(*options); });
+}
+
+}  // namespace k3::commands

@@ -1,0 +1,117 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+
+#include "base/json.h"
+#include "support/checkpoint_maker.h"
+#include "support/messages.h"
+#include "support/run_k3.h"
+#include "support/test_data.h"
+
+namespace k3::commands {
+namespace {
+
+namespace fs = std::filesystem;
+using test::K3Result;
+using test::mentions;
+using test::run_k3;
+
+constexpr const char* kShard2 = "model-00002-of-000004.safetensors";
+constexpr const char* kShard3 = "model-00003-of-000004.safetensors";
+
+class Verify : public ::testing::Test {
+ protected:
+  Verify() { test::make_checkpoint(path(), {.config = test::three_layer_config()}); }
+
+  const fs::path& path() const { return dir_.path(); }
+  K3Result verify(std::vector<std::string> more = {}) const {
+    more.insert(more.begin(), {"verify", path().string()});
+    return run_k3({.args = more});
+  }
+
+  test::TempDir dir_;
+};
+
+size_t count_lines(const std::string& text) {
+  return static_cast<size_t>(std::count(text.begin(), text.end(), '\n'));
+}
+
+TEST_F(Verify, PrintsOneLineForAWholeCheckpoint) {
+  const K3Result result = verify();
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(result.err, "");
+  EXPECT_EQ(count_lines(result.out), 1u);
+  EXPECT_TRUE(mentions(result.out, ": ok, 4 shards"));
+}
+
+TEST_F(Verify, CountsShardsTensorsAndBytesAsJson) {
+  const Json json = Json::parse(verify({"--json"}).out);
+  uint64_t bytes = 0;
+  for (const auto& file : fs::directory_iterator(path())) {
+    if (file.path().extension() == ".safetensors") bytes += file.file_size();
+  }
+  EXPECT_EQ(json["ok"], true);
+  EXPECT_EQ(json["problems"], Json::array());
+  EXPECT_EQ(json["shards"], 4);
+  EXPECT_EQ(json["tensors"], test::list_tensors({.config = test::three_layer_config()}).size());
+  EXPECT_EQ(json["bytes"], bytes);
+}
+
+TEST_F(Verify, PrintsOneLineForEachProblemAndEndsWithThree) {
+  fs::remove(path() / kShard2);
+  fs::resize_file(path() / kShard3, 5000);
+  std::ofstream(path() / "config.json") << "{}";
+  const K3Result result = verify();
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_EQ(count_lines(result.out), 3u) << result.out;
+  for (const char* name : {"config.json", kShard2, kShard3}) {
+    EXPECT_TRUE(mentions(result.out, name));
+  }
+  EXPECT_EQ(count_lines(result.err), 1u);
+  EXPECT_TRUE(mentions(result.err, "3 problem(s)"));
+}
+
+TEST_F(Verify, ReportsProblemsAsJsonToo) {
+  fs::remove(path() / kShard2);
+  const K3Result result = verify({"--json"});
+  EXPECT_EQ(result.exit_code, 3);
+  const Json json = Json::parse(result.out);
+  EXPECT_EQ(json["ok"], false);
+  ASSERT_EQ(json["problems"].size(), 1u);
+  EXPECT_TRUE(mentions(json["problems"][0].get<std::string>(), kShard2));
+}
+
+TEST_F(Verify, ChecksShapesAgainstTheConfig) {
+  Json config = test::three_layer_config();
+  config["text_config"]["q_lora_rank"] = 24;
+  std::ofstream(path() / "config.json") << config.dump();
+  const K3Result result = verify();
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_TRUE(mentions(result.out, "q_a_layernorm.weight is BF16 [20], expected"));
+}
+
+TEST_F(Verify, ChecksTheTokenizerWhereThereIsOne) {
+  std::ofstream(path() / "tiktoken.model") << "not base64";
+  const K3Result result = verify();
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_TRUE(mentions(result.out, "tiktoken.model"));
+}
+
+TEST_F(Verify, SaysWhatAFileGivenAsModelIs) {
+  std::ofstream(path() / "x.gguf") << "GGUF";
+  const K3Result result = run_k3({.args = {"verify", (path() / "x.gguf").string()}});
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_EQ(result.out, "");
+  EXPECT_TRUE(mentions(result.err, "a GGUF file"));
+}
+
+TEST(VerifyTestModels, FindsAllOfThemWhole) {
+  for (const char* model : {"tiny-k3", "random-a", "random-b", "random-c", "oracle"}) {
+    const K3Result result = run_k3({.args = {"verify", (test::data_dir() / model).string()}});
+    EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
+  }
+}
+
+}  // namespace
+}  // namespace k3::commands
