@@ -60,7 +60,7 @@ struct ThreadPool::State {
     const size_t units = (count - 1) / grain + 1;
     const size_t begin = units * range / ranges * grain;
     const size_t end = std::min(count, units * (range + 1) / ranges * grain);
-    call(context, begin, end);
+    call(context, begin, end, range);
   }
 
   // Both changes are read-modify-writes, sequentially consistent: notify looks for sleepers next,
@@ -118,7 +118,7 @@ void ThreadPool::run(size_t count, size_t grain, Call call, void* context) {
   K3_CHECK(grain > 0);
   if (count == 0) return;
   const size_t ranges = std::min(threads(), (count - 1) / grain + 1);
-  if (ranges == 1) return call(context, 0, count);  // nobody to wake
+  if (ranges == 1) return call(context, 0, count, 0);  // nobody to wake
   State& state = *state_;
   state.call = call;
   state.context = context;

@@ -26,14 +26,19 @@ class ThreadPool {
   /// throw.
   template <typename Body>
   void parallel_for(size_t count, size_t grain, Body&& body) {
-    auto call = [](void* context, size_t begin, size_t end) {
-      (*static_cast<std::remove_reference_t<Body>*>(context))(begin, end);
+    auto call = [](void* context, size_t begin, size_t end, size_t range) {
+      auto& run_body = *static_cast<std::remove_reference_t<Body>*>(context);
+      if constexpr (std::is_invocable_v<Body, size_t, size_t, size_t>) {
+        run_body(begin, end, range);
+      } else {
+        run_body(begin, end);
+      }
     };
     run(count, grain, call, &body);
   }
 
  private:
-  using Call = void (*)(void* context, size_t begin, size_t end);
+  using Call = void (*)(void* context, size_t begin, size_t end, size_t range);
   void run(size_t count, size_t grain, Call call, void* context);
 
   struct State;
