@@ -22,12 +22,18 @@ enum class ErrorKind {
 /// The documented exit code of the process for each kind (docs/reliability.md).
 constexpr int exit_code(ErrorKind kind) {
   switch (kind) {
-    case ErrorKind::kInternal: return 1;
-    case ErrorKind::kUsage: return 2;
-    case ErrorKind::kCheckpoint: return 3;
-    case ErrorKind::kRead: return 4;
-    case ErrorKind::kBudget: return 5;
-    case ErrorKind::kInterrupted: return 130;
+    case ErrorKind::kInternal:
+      return 1;
+    case ErrorKind::kUsage:
+      return 2;
+    case ErrorKind::kCheckpoint:
+      return 3;
+    case ErrorKind::kRead:
+      return 4;
+    case ErrorKind::kBudget:
+      return 5;
+    case ErrorKind::kInterrupted:
+      return 130;
   }
   return 1;
 }

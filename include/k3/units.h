@@ -21,7 +21,9 @@ struct Bytes {
 Bytes operator+(Bytes a, Bytes b);
 Bytes operator-(Bytes a, Bytes b);
 Bytes operator*(Bytes a, uint64_t count);
-inline Bytes& operator+=(Bytes& a, Bytes b) { return a = a + b; }
+inline Bytes& operator+=(Bytes& a, Bytes b) {
+  return a = a + b;
+}
 
 /// Reads `500M`, `8G` (8 x 10^9), `8.5G`, `8GiB` (8 x 2^30), `4096`, `64KiB`, `1TB`; case of the
 /// unit is ignored. Anything else, a negative or overflowing size throws Error(kUsage).

@@ -1,0 +1,124 @@
+// The boundary: an opened model that runs sequences. Commands see this, not the parts.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "k3/plan.h"
+#include "k3/units.h"
+
+namespace k3 {
+
+namespace io {
+class BlockReader;
+}
+
+struct EngineOptions {
+  std::filesystem::path model;                 // the checkpoint directory
+  std::optional<std::filesystem::path> trunk;  // default: model/trunk.k3
+  std::optional<Bytes> budget;                 // default: what is safe on this host
+  std::optional<uint64_t> context;             // default: what the run needs
+  uint64_t prompt_tokens = 1;                  // that the run will take in at most at once
+  uint64_t new_tokens = 0;                     // that it may add
+  std::optional<uint64_t> batch_rows;          // at most so many prompt rows a pass
+  bool prompt_logits = false;                  // logits of every prompt row are wanted (score)
+  std::optional<uint64_t> threads;
+  bool check_always = false;  // verify every chunk at every read
+  Bytes tokenizer;            // heap that the caller's tokenizer holds
+  bool plan_only = false;     // open() plans and allocates nothing
+};
+
+/// Where a run stands; passed to EngineHooks::on_progress from the computing thread.
+struct RunProgress {
+  uint32_t layer;  // of layers; == layers at the output head
+  uint32_t layers;
+  uint64_t rows;        // rows of the pass
+  uint64_t position;    // of the first of them
+  uint64_t read_bytes;  // from the drive since opening
+};
+
+struct RunStats {
+  double prefill_seconds = 0;
+  double decode_seconds = 0;
+  uint64_t prompt_tokens = 0;
+  uint64_t generated_tokens = 0;
+  uint64_t passes = 0;
+  uint64_t trunk_bytes = 0;  // payload: what was asked for and used
+  uint64_t expert_bytes = 0;
+  uint64_t embedding_bytes = 0;
+  uint64_t expert_hits = 0;
+  uint64_t expert_uses = 0;
+  uint64_t disk_bytes = 0;  // with widening to blocks
+  uint64_t max_reads_in_flight = 0;
+  uint64_t direct_fallbacks = 0;
+  uint64_t checksum_retries = 0;
+  double read_seconds = 0;  // with a read in flight
+  double compute_seconds = 0;
+  double wait_seconds = 0;  // computing threads waiting for bytes
+  std::optional<Bytes> peak_rss;
+  std::string isa;  // "avx512"
+  std::string io;   // "uring"
+  bool direct_io = true;
+  uint64_t threads = 0;
+};
+
+enum class FinishReason { kLength, kEos, kStop };
+
+struct GenerateOptions {
+  uint64_t max_tokens = 128;
+  std::vector<uint32_t> eos_ids;   // end with FinishReason::kEos
+  std::vector<uint32_t> stop_ids;  // end with FinishReason::kStop
+};
+
+struct GenerateHooks {
+  /// Each new token with its logits [vocab_size], as soon as it is chosen; may throw to stop.
+  std::function<void(uint32_t id, std::span<const float> logits)> on_token;
+};
+
+class Engine {
+ public:
+  /// Opens checkpoint and trunk, checks that they belong together, plans, allocates. Throws Error.
+  static std::unique_ptr<Engine> open(const EngineOptions& options);
+  /// The same with a reader of the caller's: how tests inject faults. Null: as K3_IO and the host
+  /// say.
+  static std::unique_ptr<Engine> open(const EngineOptions& options,
+                                      std::unique_ptr<io::BlockReader> reader);
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  const Plan& plan() const;
+  uint64_t vocab_size() const;
+  uint64_t max_positions() const;  // of the model
+  /// The eos ids of config.json and generation_config.json.
+  const std::vector<uint32_t>& eos_ids() const;
+  uint64_t position() const;  // tokens of the sequence taken in so far
+
+  /// Progress before each layer; may throw to stop the run.
+  void set_progress(std::function<void(const RunProgress&)> on_progress);
+
+  /// Takes the prompt in and continues it greedily. The sequence goes on from where it is (a new
+  /// engine: from nothing). Error(kUsage) for ids outside the vocabulary or a context too small.
+  FinishReason generate(std::span<const uint32_t> prompt, const GenerateOptions& options,
+                        const GenerateHooks& hooks);
+
+  /// Log-likelihood of each id after the ones before it: ids.size() - 1 values (natural logarithm).
+  std::vector<double> score(std::span<const uint32_t> ids);
+
+  RunStats stats() const;
+  /// Makes a run that waits for the drive end with Error(kInterrupted). From any thread.
+  void interrupt();
+
+ private:
+  struct Parts;
+  explicit Engine(std::unique_ptr<Parts> parts);
+  std::unique_ptr<Parts> parts_;
+};
+
+}  // namespace k3

@@ -1,0 +1,34 @@
+#include "engine/isa.h"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+
+#include "k3/error.h"
+#include "kernels/dispatch.h"
+
+namespace k3::engine {
+
+kernels::Isa choose_isa() {
+  const std::optional<kernels::Isa> best = kernels::best_isa();
+  if (!best) {
+    throw Error(
+        ErrorKind::kUsage,
+        "this CPU lacks AVX2 and FMA, which k3 needs; use a processor of 2013 or later that "
+        "has both (in a virtual machine: pass the host's CPU through)");
+  }
+  const char* forced = std::getenv("K3_ISA");
+  if (forced == nullptr || *forced == '\0') return *best;
+  const std::optional<kernels::Isa> isa = kernels::isa_from_name(forced);
+  if (!isa) {
+    throw Error(ErrorKind::kUsage,
+                fmt::format("K3_ISA is \"{}\"; expected scalar, avx2 or avx512", forced));
+  }
+  if (*isa > *best) {
+    throw Error(ErrorKind::kUsage, fmt::format("K3_ISA asks for {}, but this CPU has {} at most",
+                                               forced, kernels::isa_name(*best)));
+  }
+  return *isa;
+}
+
+}  // namespace k3::engine

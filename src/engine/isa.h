@@ -1,0 +1,12 @@
+// The instruction set of this process.
+#pragma once
+
+#include "kernels/table.h"
+
+namespace k3::engine {
+
+/// The best one that the CPU has, or the lower one that K3_ISA names. Error(kUsage) without AVX2
+/// and FMA, or when K3_ISA names none or one that the CPU lacks.
+kernels::Isa choose_isa();
+
+}  // namespace k3::engine
