@@ -25,6 +25,7 @@ constexpr AddCommand kCommands[] = {
     add_detokenize,
     add_verify,
     add_version,
+    add_generate,
 };
 
 /// Thrown by print() when nobody reads stdout any more: not a failure.

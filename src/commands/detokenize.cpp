@@ -7,7 +7,7 @@
 #include "commands/commands.h"
 #include "commands/model_tokenizer.h"
 #include "commands/options.h"
-#include "commands/standard_input.h"
+#include "commands/text_input.h"
 #include "commands/token_ids.h"
 
 namespace k3::commands {
@@ -22,7 +22,7 @@ struct DetokenizeOptions {
 void run_detokenize(const DetokenizeOptions& options) {
   apply_verbosity(options.output);
   const text::Tokenizer tokenizer = load_tokenizer(options.model);
-  const std::string ids = options.ids == "-" ? read_standard_input() : options.ids;
+  const std::string ids = options.ids == "-" ? read_input("-") : options.ids;
   const std::string text = tokenizer.decode(parse_ids(ids));
   print(options.output.json ? dump_json({{"text", text}}) + "\n" : text);
 }

@@ -1,17 +1,14 @@
 // k3 tokenize: a text as token ids.
-#include <fmt/format.h>
-
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "base/json.h"
-#include "base/log.h"
 #include "commands/app.h"
 #include "commands/commands.h"
 #include "commands/model_tokenizer.h"
 #include "commands/options.h"
-#include "commands/standard_input.h"
+#include "commands/text_input.h"
 #include "commands/token_ids.h"
 
 namespace k3::commands {
@@ -27,14 +24,8 @@ struct TokenizeOptions {
 void run_tokenize(const TokenizeOptions& options) {
   apply_verbosity(options.output);
   const text::Tokenizer tokenizer = load_tokenizer(options.model);
-  const std::string text = options.text == "-" ? read_standard_input() : options.text;
-  size_t replaced = 0;
-  const std::vector<uint32_t> ids = tokenizer.encode(
-      text, options.special ? text::Specials::kRecognised : text::Specials::kAsText, &replaced);
-  if (replaced > 0) {
-    log::warn(fmt::format("the text is not valid UTF-8: U+FFFD stands for {} ill-formed parts",
-                          replaced));
-  }
+  const std::string text = options.text == "-" ? read_input("-") : options.text;
+  const std::vector<uint32_t> ids = encode_text(tokenizer, text, options.special);
   print((options.output.json ? dump_json({{"ids", ids}}) : format_ids(ids)) + "\n");
 }
 

@@ -1,0 +1,194 @@
+// k3 generate: continues a prompt.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "commands/app.h"
+#include "commands/commands.h"
+#include "commands/options.h"
+#include "commands/prompt_input.h"
+#include "commands/receipt.h"
+#include "commands/run_options.h"
+#include "commands/run_report.h"
+#include "commands/run_session.h"
+#include "k3/engine.h"
+#include "k3/error.h"
+#include "text/tokenizer.h"
+#include "text/utf8_stream.h"
+
+namespace k3::commands {
+namespace {
+
+struct GenerateCommand {
+  RunOptions run;
+  PromptOptions prompt;
+  Output output;
+  uint64_t max_tokens = 128;
+  bool ignore_eos = false;
+  std::vector<uint32_t> stop_ids;
+  std::optional<std::filesystem::path> dump_logits;
+};
+
+const char* finish_name(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kLength:
+      return "length";
+    case FinishReason::kEos:
+      return "eos";
+    case FinishReason::kStop:
+      return "stop";
+  }
+  return "";
+}
+
+/// eos of the configuration, and the literals that end a turn or a document where the vocabulary
+/// has them: config.json and tokenizer_config.json disagree on which one is "the" end.
+std::vector<uint32_t> terminal_ids(const Engine& engine,
+                                   const std::optional<text::Tokenizer>& tokenizer) {
+  std::vector<uint32_t> ids = engine.eos_ids();
+  for (const char* literal : {"[EOS]", "[EOT]"}) {
+    const std::optional<uint32_t> id = tokenizer ? tokenizer->special_id(literal) : std::nullopt;
+    if (id) ids.push_back(*id);
+  }
+  return ids;
+}
+
+/// What has been generated, on its way to stdout, to the receipt and to the JSON object.
+class Generation {
+ public:
+  Generation(const GenerateCommand& command, const std::optional<text::Tokenizer>& tokenizer)
+      : command_(command), tokenizer_(tokenizer) {
+    if (command.output.json || command.dump_logits) logits_.emplace(command.dump_logits);
+  }
+
+  /// `ends`: the id ends the generation and is no text.
+  void take(uint32_t id, std::span<const float> logits, bool ends) {
+    ids_.push_back(id);
+    if (logits_) logits_->append(logits);
+    if (tokenizer_ && !ends && id < tokenizer_->vocabulary_size()) {
+      emit(stream_.push(tokenizer_->token_bytes(id)));
+    } else if (!tokenizer_ && !command_.output.json) {
+      print(fmt::format("{}{}", ids_.size() > 1 ? "," : "", id));  // no tokenizer: ids are the text
+    }
+  }
+
+  /// The rest of the text; called once, however the run ends.
+  void finish() {
+    emit(stream_.finish());
+    if (!command_.output.json && ::isatty(STDOUT_FILENO) != 0) print("\n");
+  }
+
+  OrderedJson json(std::span<const uint32_t> prompt, FinishReason reason,
+                   const Engine& engine) const {
+    OrderedJson json = {{"prompt_ids", std::vector<uint32_t>(prompt.begin(), prompt.end())},
+                        {"ids", ids_},
+                        {"text", nullptr},
+                        {"finish_reason", finish_name(reason)},
+                        {"receipt", logits_->receipt(prompt, ids_)},
+                        {"plan", plan_json(engine.plan())},
+                        {"stats", stats_json(engine.stats())}};
+    if (tokenizer_) json["text"] = text_;
+    return json;
+  }
+
+  size_t count() const { return ids_.size(); }
+
+ private:
+  void emit(const std::string& text) {
+    if (command_.output.json) {
+      text_ += text;
+    } else if (!text.empty()) {
+      print(text);
+    }
+  }
+
+  const GenerateCommand& command_;
+  const std::optional<text::Tokenizer>& tokenizer_;
+  std::optional<LogitsFile> logits_;
+  std::vector<uint32_t> ids_;
+  text::Utf8Stream stream_;
+  std::string text_;
+};
+
+GenerateOptions generate_options(const GenerateCommand& command, const Engine& engine,
+                                 const std::optional<text::Tokenizer>& tokenizer,
+                                 size_t prompt_tokens) {
+  GenerateOptions options;
+  // A default context may have been cut to what the model allows.
+  options.max_tokens = std::min(command.max_tokens, engine.plan().context - prompt_tokens);
+  if (!command.ignore_eos) options.eos_ids = terminal_ids(engine, tokenizer);
+  options.stop_ids = command.stop_ids;
+  return options;
+}
+
+bool ends_generation(const GenerateOptions& options, uint32_t id) {
+  const auto has = [id](const std::vector<uint32_t>& ids) {
+    return std::find(ids.begin(), ids.end(), id) != ids.end();
+  };
+  return has(options.eos_ids) || has(options.stop_ids);
+}
+
+void run_generate(const GenerateCommand& command) {
+  apply_verbosity(command.output);
+  const auto tokenizer = text::Tokenizer::load(command.run.model);
+  const std::vector<uint32_t> prompt = read_prompt(command.prompt, tokenizer);
+
+  EngineOptions engine_opts = engine_options(command.run);
+  engine_opts.prompt_tokens = prompt.size();
+  engine_opts.new_tokens = command.max_tokens;
+  if (tokenizer) engine_opts.tokenizer = tokenizer->memory();
+  const std::unique_ptr<Engine> engine = Engine::open(engine_opts);
+  const GenerateOptions options = generate_options(command, *engine, tokenizer, prompt.size());
+
+  Generation generation(command, tokenizer);
+  RunSession session(*engine, command.output);
+  const GenerateHooks hooks{.on_token = [&](uint32_t id, std::span<const float> logits) {
+    generation.take(id, logits, ends_generation(options, id));
+    session.token_done();
+  }};
+  FinishReason reason{};
+  try {
+    reason = engine->generate(prompt, options, hooks);
+  } catch (const Error& error) {
+    generation.finish();
+    if (error.kind() != ErrorKind::kInterrupted) throw;
+    exit_interrupted(fmt::format("interrupted after {} tokens", generation.count()));
+  }
+  generation.finish();
+  if (command.output.json) print(dump_json(generation.json(prompt, reason, *engine)) + "\n");
+  session.report();
+}
+
+}  // namespace
+
+void add_generate(CLI::App& app) {
+  auto command = std::make_shared<GenerateCommand>();
+  CLI::App* sub = app.add_subcommand("generate", "Continue a prompt");
+  add_run_options(*sub, command->run);
+  add_prompt_options(*sub, command->prompt);
+  sub->add_option("-n,--max-tokens", command->max_tokens, "New tokens at most")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber)
+      ->group("Generation");
+  sub->add_flag("--ignore-eos", command->ignore_eos, "Go on after ids that end a text")
+      ->group("Generation");
+  sub->add_option("--stop-id", command->stop_ids, "End after this token id; repeatable")
+      ->group("Generation");
+  sub->add_option("--dump-logits", command->dump_logits,
+                  "Write float32 logits, one row of the vocabulary for each new token")
+      ->type_name("FILE")
+      ->group("Diagnostics");
+  add_check_option(*sub, command->run);
+  add_json(*sub, command->output);
+  add_verbosity(*sub, command->output);
+  sub->footer(
+      "Examples:\n"
+      "  k3 generate ~/Kimi-K3 --budget 8G -p \"The capital of France is\" -n 16\n"
+      "  k3 generate ~/Kimi-K3 -f prompt.txt --json > answer.json\n"
+      "  k3 generate ~/Kimi-K3 --ids 1008,10484,318 --budget 1G");
+  sub->callback([command] { run_generate(*command); });
+}
+
+}  // namespace k3::commands

@@ -1,0 +1,39 @@
+#include "commands/prompt_input.h"
+
+#include <fmt/format.h>
+
+#include "commands/text_input.h"
+#include "commands/token_ids.h"
+#include "k3/error.h"
+
+namespace k3::commands {
+void add_prompt_options(CLI::App& command, PromptOptions& options) {
+  command.add_option("-p,--prompt", options.text, "Prompt text")->group("Prompt (one of)");
+  command.add_option("-f,--prompt-file", options.file, "File with the prompt; - is stdin")
+      ->type_name("FILE")
+      ->group("Prompt (one of)");
+  command.add_option("--ids", options.ids, "Token ids, comma separated")->group("Prompt (one of)");
+  command
+      .add_flag("--special", options.special,
+                "Recognise special literals such as <|open|> in the text [they are text]")
+      ->group("Prompt (one of)");
+}
+
+std::vector<uint32_t> read_prompt(const PromptOptions& options,
+                                  const std::optional<text::Tokenizer>& tokenizer) {
+  const int given = options.text.has_value() + options.file.has_value() + options.ids.has_value();
+  if (given != 1) {
+    throw Error(ErrorKind::kUsage,
+                fmt::format("{}; give exactly one of --prompt, --prompt-file and --ids",
+                            given == 0 ? "there is no prompt" : "there is more than one prompt"));
+  }
+  if (options.ids) return parse_ids(*options.ids);
+  if (!tokenizer) {
+    throw Error(ErrorKind::kUsage,
+                "this model directory has no tiktoken.model, so text cannot be read; give --ids");
+  }
+  return encode_text(*tokenizer, options.text ? *options.text : read_input(*options.file),
+                     options.special);
+}
+
+}  // namespace k3::commands

@@ -1,0 +1,116 @@
+#include "commands/run_report.h"
+
+#include <fmt/format.h>
+
+namespace k3::commands {
+namespace {
+
+double rate_gbps(uint64_t bytes, double seconds) {
+  return seconds > 0 ? static_cast<double>(bytes) / seconds / 1e9 : 0.0;
+}
+
+std::string memory_line(const Plan& plan, const RunStats& stats) {
+  const std::string peak = stats.peak_rss ? format_bytes(*stats.peak_rss) : "unknown";
+  return fmt::format("memory: peak {}, planned {}, budget {}\n", peak, format_bytes(plan.total()),
+                     format_bytes(plan.budget));
+}
+
+std::string speed_line(const RunStats& stats) {
+  std::string line =
+      fmt::format("prompt: {} tokens in {:.2f} s", stats.prompt_tokens, stats.prefill_seconds);
+  if (stats.generated_tokens > 1) {
+    const double steps = static_cast<double>(stats.generated_tokens - 1);
+    line += fmt::format("; then {:.2f} s a token ({:.2f} tokens/s)", stats.decode_seconds / steps,
+                        steps / stats.decode_seconds);
+  }
+  return line + "\n";
+}
+
+std::string bytes_line(const RunStats& stats) {
+  return fmt::format(
+      "read: trunk {}, experts {} ({} of {} uses cached), embedding {}; {} from the drive at "
+      "{:.2f} "
+      "GB/s, at most {} reads in flight\n",
+      format_bytes(Bytes{stats.trunk_bytes}), format_bytes(Bytes{stats.expert_bytes}),
+      stats.expert_hits, stats.expert_uses, format_bytes(Bytes{stats.embedding_bytes}),
+      format_bytes(Bytes{stats.disk_bytes}), rate_gbps(stats.disk_bytes, stats.read_seconds),
+      stats.max_reads_in_flight);
+}
+
+std::string time_line(const RunStats& stats) {
+  return fmt::format(
+      "time: reading {:.2f} s, waiting for it {:.2f} s, computing {:.2f} s; {}, {} "
+      "thread{}, {}{}\n",
+      stats.read_seconds, stats.wait_seconds, stats.compute_seconds, stats.isa, stats.threads,
+      stats.threads == 1 ? "" : "s", stats.io,
+      stats.direct_io ? ", direct" : ", through the page cache");
+}
+
+}  // namespace
+
+OrderedJson plan_json(const Plan& plan) {
+  OrderedJson lines = OrderedJson::array();
+  for (const PlanLine& line : plan.lines) {
+    lines.push_back({{"name", line.name}, {"bytes", line.bytes.value}});
+  }
+  return {{"budget_bytes", plan.budget.value},
+          {"budget_given", plan.budget_given},
+          {"least_budget_bytes", plan.least_budget.value},
+          {"process_bytes", plan.process.value},
+          {"pinned_bytes", plan.pinned.value},
+          {"ring_bytes", plan.ring.value},
+          {"expert_bytes", plan.experts.value},
+          {"state_bytes", plan.state.value},
+          {"buffer_bytes", plan.buffers.value},
+          {"slack_bytes", plan.slack.value},
+          {"total_bytes", plan.total().value},
+          {"context", plan.context},
+          {"batch_rows", plan.batch_rows},
+          {"passes", plan.passes},
+          {"expert_slots", plan.expert_slots},
+          {"threads", plan.threads},
+          {"lines", lines}};
+}
+
+OrderedJson stats_json(const RunStats& stats) {
+  OrderedJson json = {{"peak_rss_bytes", nullptr},
+                      {"prefill_seconds", stats.prefill_seconds},
+                      {"decode_seconds", stats.decode_seconds},
+                      {"prompt_tokens", stats.prompt_tokens},
+                      {"generated_tokens", stats.generated_tokens},
+                      {"passes", stats.passes},
+                      {"read_bytes",
+                       {{"trunk", stats.trunk_bytes},
+                        {"experts", stats.expert_bytes},
+                        {"embedding", stats.embedding_bytes}}},
+                      {"disk_bytes", stats.disk_bytes},
+                      {"max_reads_in_flight", stats.max_reads_in_flight},
+                      {"expert_uses", stats.expert_uses},
+                      {"expert_hits", stats.expert_hits},
+                      {"direct_fallbacks", stats.direct_fallbacks},
+                      {"checksum_retries", stats.checksum_retries},
+                      {"read_seconds", stats.read_seconds},
+                      {"compute_seconds", stats.compute_seconds},
+                      {"wait_seconds", stats.wait_seconds},
+                      {"isa", stats.isa},
+                      {"io", stats.io},
+                      {"direct_io", stats.direct_io},
+                      {"threads", stats.threads}};
+  if (stats.peak_rss) json["peak_rss_bytes"] = stats.peak_rss->value;
+  return json;
+}
+
+std::string run_report(const Plan& plan, const RunStats& stats) {
+  return speed_line(stats) + bytes_line(stats) + time_line(stats) + memory_line(plan, stats);
+}
+
+std::string progress_line(const RunProgress& run, double seconds, uint64_t tokens_done) {
+  std::string line = fmt::format("layer {}/{}, {:.2f} GB/s", run.layer, run.layers,
+                                 rate_gbps(run.read_bytes, seconds));
+  if (tokens_done > 0) return fmt::format("{} tokens; next: {}", tokens_done, line);
+  if (run.layer == 0) return "prompt: " + line;
+  return fmt::format("prompt: {} rows, {}, first token in {}", run.rows, line,
+                     remaining_time(seconds, run.layer, run.layers));
+}
+
+}  // namespace k3::commands

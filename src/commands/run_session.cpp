@@ -1,0 +1,50 @@
+#include "commands/run_session.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <thread>
+
+#include "commands/app.h"
+#include "commands/run_report.h"
+#include "k3/error.h"
+
+namespace k3::commands {
+namespace {
+constexpr auto kWatchInterval = std::chrono::milliseconds(50);
+}
+
+RunSession::RunSession(Engine& engine, const Output& output)
+    : engine_(engine), output_(output), progress_(output.quiet) {
+  watch_interrupts();
+  engine_.set_progress([this](const RunProgress& run) { on_progress(run); });
+  watcher_ = Thread("k3-interrupt", [this] {
+    while (!done_) {
+      if (interrupted()) return engine_.interrupt();
+      std::this_thread::sleep_for(kWatchInterval);
+    }
+  });
+}
+
+RunSession::~RunSession() {
+  done_ = true;
+  watcher_.join();
+  engine_.set_progress(nullptr);
+}
+
+void RunSession::on_progress(const RunProgress& run) {
+  throw_if_interrupted("interrupted");
+  progress_.update([&] { return progress_line(run, progress_.seconds(), tokens_done_); });
+}
+
+void RunSession::report() const {
+  if (!output_.quiet) fmt::print(stderr, "{}", run_report(engine_.plan(), engine_.stats()));
+}
+
+void exit_interrupted(std::string_view message) {
+  fmt::print(stderr, "k3: {}\n", message);
+  ::_exit(exit_code(ErrorKind::kInterrupted));
+}
+
+}  // namespace k3::commands
