@@ -11,6 +11,10 @@ Kernels make_table() {
   t.matmul_bf16 = matmul_bf16;
   t.matmul_f32 = matmul_f32;
   t.matmul_mxfp4 = matmul_mxfp4;
+  t.pack_pairs = pack_pairs;
+  t.pack_octets = pack_octets;
+  t.dot = dot;
+  t.widen_bf16 = widen_bf16;
   t.weighted_sum = weighted_sum;
   t.add = add;
   t.multiply = multiply;
@@ -25,6 +29,7 @@ Kernels make_table() {
   t.all_finite = all_finite;
   t.argmax = argmax;
   t.kda_head = kda_head;
+  t.accumulate_rows = accumulate_rows;
   t.attend_tile = attend_tile;
   return t;
 }

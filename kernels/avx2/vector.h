@@ -55,6 +55,12 @@ inline __m256 odd_elements(__m256 a, __m256 b) {
   return _mm256_castpd_ps(_mm256_permute4x64_pd(mixed, 0xD8));
 }
 
+/// Eight bf16 as floats.
+inline __m256 widen_eight(const std::byte* from) {
+  const __m128i halves = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
+}
+
 /// `from` itself where kBytes can be read there, else a copy in `block` that is padded with zeros.
 template <size_t kBytes>
 inline const std::byte* whole_block(const std::byte* from, size_t bytes,
@@ -65,13 +71,17 @@ inline const std::byte* whole_block(const std::byte* from, size_t bytes,
   return block;
 }
 
-/// What tiles.h asks for.
+/// What tiles.h and accumulate_tiles.h ask for.
 struct Vector {
   using Register = __m256;
   static constexpr size_t kWidth = 8;
   static constexpr size_t kTileRows = 4;
 
-  static Register load(const float* from) { return _mm256_loadu_ps(from); }
+  static Register load(const void* from) {
+    return _mm256_loadu_ps(static_cast<const float*>(from));
+  }
+  static Register widen(const std::byte* from) { return widen_eight(from); }
+  static Register broadcast(float value) { return _mm256_set1_ps(value); }
   /// A load that is used several times: GCC 12 would repeat it as an operand of every use.
   static Register load_once(const float* from) {
     Register value = load(from);

@@ -10,6 +10,7 @@ Kernels make_table() {
   t.matmul_bf16 = matmul_bf16;
   t.matmul_f32 = matmul_f32;
   t.matmul_mxfp4 = matmul_mxfp4;
+  t.dot = dot;
   t.weighted_sum = weighted_sum;
   t.add = add;
   t.multiply = multiply;
@@ -24,6 +25,7 @@ Kernels make_table() {
   t.all_finite = all_finite;
   t.argmax = argmax;
   t.kda_head = kda_head;
+  t.accumulate_rows = accumulate_rows;
   t.attend_tile = attend_tile;
   return t;
 }

@@ -39,12 +39,18 @@ inline __m256 reduce_eight(const __m512 (&rows)[8]) {
   return _mm512_castps512_ps256(_mm512_permutexvar_ps(order, one));
 }
 
+/// What tiles.h and accumulate_tiles.h ask for.
 struct Vector {
   using Register = __m512;
   static constexpr size_t kWidth = 16;
   static constexpr size_t kTileRows = 8;
 
-  static Register load(const float* from) { return _mm512_loadu_ps(from); }
+  static Register load(const void* from) { return _mm512_loadu_ps(from); }
+  static Register widen(const std::byte* from) {
+    const __m256i halves = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
+  }
+  static Register broadcast(float value) { return _mm512_set1_ps(value); }
   /// A load that is used several times: GCC 12 would repeat it as an operand of every use.
   static Register load_once(const float* from) {
     Register value = load(from);
