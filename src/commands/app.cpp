@@ -26,6 +26,7 @@ constexpr AddCommand kCommands[] = {
     add_verify,
     add_version,
     add_generate,
+    add_score,
 };
 
 /// Thrown by print() when nobody reads stdout any more: not a failure.

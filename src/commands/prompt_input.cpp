@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include "commands/text_input.h"
-#include "commands/token_ids.h"
 #include "k3/error.h"
 
 namespace k3::commands {
@@ -12,7 +11,8 @@ void add_prompt_options(CLI::App& command, PromptOptions& options) {
   command.add_option("-f,--prompt-file", options.file, "File with the prompt; - is stdin")
       ->type_name("FILE")
       ->group("Prompt (one of)");
-  command.add_option("--ids", options.ids, "Token ids, comma separated")->group("Prompt (one of)");
+  command.add_option("--ids", options.ids, "Token ids, comma separated; - reads them from stdin")
+      ->group("Prompt (one of)");
   command
       .add_flag("--special", options.special,
                 "Recognise special literals such as <|open|> in the text [they are text]")
@@ -27,7 +27,7 @@ std::vector<uint32_t> read_prompt(const PromptOptions& options,
                 fmt::format("{}; give exactly one of --prompt, --prompt-file and --ids",
                             given == 0 ? "there is no prompt" : "there is more than one prompt"));
   }
-  if (options.ids) return parse_ids(*options.ids);
+  if (options.ids) return read_ids(*options.ids);
   if (!tokenizer) {
     throw Error(ErrorKind::kUsage,
                 "this model directory has no tiktoken.model, so text cannot be read; give --ids");

@@ -1,4 +1,5 @@
-// Where a prompt comes from: -p TEXT, -f FILE (- is stdin) or --ids. Exactly one.
+// Where a prompt comes from: -p TEXT, -f FILE (- is stdin) or --ids LIST (- is
+// stdin). Exactly one.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "base/unique_fd.h"
+#include "commands/token_ids.h"
 #include "k3/error.h"
 
 namespace k3::commands {
@@ -32,6 +33,10 @@ std::string read_input(const std::string& file) {
   throw Error(ErrorKind::kUsage,
               fmt::format("reading {} failed: {}", file == "-" ? "standard input" : file,
                           std::strerror(errno)));
+}
+
+std::vector<uint32_t> read_ids(const std::string& ids) {
+  return parse_ids(ids == "-" ? read_input("-") : ids);
 }
 
 std::vector<uint32_t> encode_text(const text::Tokenizer& tokenizer, std::string_view text,
