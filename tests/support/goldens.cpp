@@ -90,6 +90,10 @@ std::vector<GoldenCase> oracle_cases(const std::string& model) {
 
 }  // namespace
 
+std::ostream& operator<<(std::ostream& out, const GoldenCase& golden) {
+  return out << golden.model << " " << golden.name;
+}
+
 const std::vector<std::string>& golden_models() {
   static const std::vector<std::string> models = {"tiny-k3", "random-a", "random-b", "random-c",
                                                   "oracle"};

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,9 @@ struct GoldenCase {
   std::map<size_t, std::vector<float>> rows;  // step -> logits; step 0 follows the prompt
   double bound;  // how far a right float32 engine may be off in any logit of this model
 };
+
+/// For test output: model and case.
+std::ostream& operator<<(std::ostream& out, const GoldenCase& golden);
 
 /// tiny-k3, random-a, random-b, random-c, oracle.
 const std::vector<std::string>& golden_models();
