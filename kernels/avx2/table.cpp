@@ -15,7 +15,11 @@ Kernels make_table() {
   t.pack_octets = pack_octets;
   t.dot = dot;
   t.widen_bf16 = widen_bf16;
+  t.rms_norm = rms_norm;
+  t.l2_norm = l2_norm;
+  t.attn_res_score = attn_res_score;
   t.weighted_sum = weighted_sum;
+  t.softmax = softmax;
   t.add = add;
   t.multiply = multiply;
   t.add_scaled = add_scaled;

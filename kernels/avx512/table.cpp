@@ -11,7 +11,11 @@ Kernels make_table() {
   t.matmul_f32 = matmul_f32;
   t.matmul_mxfp4 = matmul_mxfp4;
   t.dot = dot;
+  t.rms_norm = rms_norm;
+  t.l2_norm = l2_norm;
+  t.attn_res_score = attn_res_score;
   t.weighted_sum = weighted_sum;
+  t.softmax = softmax;
   t.add = add;
   t.multiply = multiply;
   t.add_scaled = add_scaled;
