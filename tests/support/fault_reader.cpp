@@ -5,12 +5,14 @@
 #include <algorithm>
 #include <iterator>
 
+#include "base/check.h"
 #include "io/direct_file.h"
 
 namespace k3::test {
 namespace {
 
 constexpr std::chrono::milliseconds kHangPoll{5};
+constexpr uint32_t kSectorSize = 512;
 
 bool is_direct(int fd) {
   return (::fcntl(fd, F_GETFL) & O_DIRECT) != 0;
@@ -32,6 +34,10 @@ void FaultReader::submit(std::span<const io::ReadRequest> requests) {
 void FaultReader::submit_one(const io::ReadRequest& request) {
   const uint64_t number = ++control_->reads;
   const bool direct = is_direct(request.fd);
+  if (direct) {
+    K3_CHECK(request.offset % io::kBlockSize == 0 && request.length % io::kBlockSize == 0);
+    K3_CHECK(reinterpret_cast<uintptr_t>(request.buffer) % io::kBlockSize == 0);
+  }
   if (number == faults_.fail_read) return end_early(request.tag, -faults_.fail_errno);
   if (number == faults_.end_of_file_read) return end_early(request.tag, 0);
   if (faults_.einval_every != 0 && number % faults_.einval_every == 0 && direct) {
@@ -43,16 +49,27 @@ void FaultReader::submit_one(const io::ReadRequest& request) {
     control_->hanging = true;
     return;
   }
+  pass_on(request, direct, number == faults_.corrupt_read);
+}
+
+void FaultReader::pass_on(const io::ReadRequest& request, bool direct, bool corrupt) {
   io::ReadRequest passed = request;
+  Spoil spoil;
   if (faults_.short_bytes != 0) {
     const uint32_t least = direct ? io::kBlockSize : 1;
-    passed.length = std::min(request.length, std::max(faults_.short_bytes / least * least, least));
-    if (passed.length < request.length) ++control_->spoiled;
+    const uint32_t unit = direct ? kSectorSize : 1;
+    const uint32_t most = std::max(faults_.short_bytes / unit * unit, least);
+    if (most < request.length) {
+      ++control_->spoiled;
+      spoil.bytes_max = most;
+      passed.length = direct ? static_cast<uint32_t>(io::block_ceil(most)) : most;
+    }
   }
-  if (number == faults_.corrupt_read) {
+  if (corrupt) {
     ++control_->spoiled;
-    corrupt_[request.tag] = request.buffer;
+    spoil.corrupt = request.buffer;
   }
+  spoils_[request.tag] = spoil;
   ++inner_in_flight_;
   inner_->submit({&passed, 1});
 }
@@ -67,12 +84,10 @@ void FaultReader::collect(std::chrono::milliseconds timeout) {
   std::vector<io::ReadCompletion> completions(depth());
   completions.resize(inner_->wait(completions, timeout));
   inner_in_flight_ -= completions.size();
-  for (const io::ReadCompletion& completion : completions) {
-    const auto corrupt = corrupt_.find(completion.tag);
-    if (corrupt != corrupt_.end()) {
-      if (completion.result > 0) *corrupt->second ^= std::byte{0x10};
-      corrupt_.erase(corrupt);
-    }
+  for (io::ReadCompletion& completion : completions) {
+    const Spoil& spoil = spoils_.at(completion.tag);
+    completion.result = std::min(completion.result, spoil.bytes_max);
+    if (spoil.corrupt != nullptr && completion.result > 0) *spoil.corrupt ^= std::byte{0x10};
     ready_.push_back(completion);
   }
 }
@@ -88,11 +103,17 @@ size_t FaultReader::wait(std::span<io::ReadCompletion> out, std::chrono::millise
     while (inner_in_flight_ > 0) collect(timeout);  // nothing else is left to hold back for
     std::shuffle(ready_.begin(), ready_.end(), random_);
   }
-  // In the order of reordering one at a time, so that reads submitted meanwhile mix with these.
+  // One at a time when reordering, so that reads submitted meanwhile mix with these.
   const size_t count = std::min({out.size(), ready_.size(), faults_.reorder ? 1 : ready_.size()});
   std::copy_n(ready_.rbegin(), count, out.begin());
   ready_.resize(ready_.size() - count);
+  control_->completed += count;
   return count;
+}
+
+void FaultReader::wake() {
+  ++control_->wakes;
+  inner_->wake();
 }
 
 }  // namespace k3::test

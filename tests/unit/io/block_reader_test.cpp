@@ -120,6 +120,17 @@ TEST_P(BlockReaderTest, WakeEndsAWaitEveryTime) {
   }
 }
 
+TEST_P(BlockReaderTest, AWakeEndsOneWaitAlone) {
+  const DirectFile file = DirectFile::open(path_);
+  Block block;
+  ReadCompletion out[1];
+  reader_->wake();
+  EXPECT_EQ(reader_->wait(out, 1h), 0u);
+  const ReadRequest request{file.fd(), 0, block.bytes, kBlockSize, 7};
+  reader_->submit({&request, 1});
+  EXPECT_EQ(reader_->wait(out, 1h), 1u);
+}
+
 TEST_P(BlockReaderTest, ManyWakesAndReadsTogetherLoseNoCompletion) {
   const DirectFile file = DirectFile::open(path_);
   std::atomic<bool> stop{false};

@@ -167,6 +167,7 @@ TEST_F(IoThreadTest, AMissingFileFailsItsJobsAlone) {
 TEST_F(IoThreadTest, UrgentJobsOvertakeBackgroundJobs) {
   test::Faults faults;
   faults.hang_read = 1;
+  faults.fail_read = 1 + 64 + 1;  // the first after all of the urgent job
   control_ = std::make_shared<test::FaultControl>();
   IoThread& thread =
       start(std::make_unique<test::FaultReader>(make_pread_reader(1), faults, control_));
@@ -179,10 +180,9 @@ TEST_F(IoThreadTest, UrgentJobsOvertakeBackgroundJobs) {
   thread.request(urgent, Lane::kUrgent);
   control_->release = true;
   thread.wait(urgent);
-  EXPECT_FALSE(IoThread::done(background));
   expect_payload(urgent);
-  thread.wait(background);
-  expect_payload(background);
+  EXPECT_NE(failure(thread, background), "");
+  EXPECT_EQ(background.error_offset, 0u);
 }
 
 TEST_F(IoThreadTest, FailedJobsCanBeRequestedAgain) {
@@ -228,6 +228,19 @@ TEST_F(IoThreadTest, AFailureOfAnyReadEndsItsJobWithThatErrorAndNoOther) {
   }
 }
 
+TEST_F(IoThreadTest, TheFirstOfSeveralFailuresIsReported) {
+  test::Faults faults;
+  faults.fail_read = 2;
+  IoThread& thread = start_with(faults);
+  expect_reads(thread, make_job(0, 10));
+  ASSERT_EQ(::truncate(files_.path(FileId{0}).c_str(), 0), 0);  // all other pieces: ENODATA, later
+  ReadJob& job = make_job(0, 100'000);
+  thread.request(job, Lane::kUrgent);
+  EXPECT_NE(failure(thread, job), "");
+  EXPECT_EQ(job.error, EIO);
+  EXPECT_EQ(job.error_offset, 0u);
+}
+
 TEST_F(IoThreadTest, InterruptedSystemCallsAreRepeated) {
   test::Faults faults;
   faults.fail_read = 2;
@@ -248,6 +261,13 @@ TEST_F(IoThreadTest, ShortReadsAreContinuedDownToABlockOrAByte) {
   expect_reads(start_with(faults), make_job(9000, 2000));
   EXPECT_EQ(thread_->stats().disk_bytes, 11'000 - block_floor(9000));
   EXPECT_EQ(thread_->stats().reads, thread_->stats().disk_bytes);
+}
+
+TEST_F(IoThreadTest, AShortDirectReadThatEndsInsideABlockIsContinuedAtTheBlock) {
+  test::Faults faults;
+  faults.short_bytes = 4096 + 512;
+  expect_reads(start_with(faults), make_job(5000, 50'000));  // the reader checks the alignment
+  EXPECT_EQ(thread_->stats().reads, 13u);
 }
 
 TEST_F(IoThreadTest, AnEarlyEndInsideOfTheFileIsAnError) {
@@ -331,15 +351,21 @@ TEST_F(IoThreadTest, InterruptEndsBlockedAndLaterWaitsButNotThoseOfDoneJobs) {
 
 TEST_F(IoThreadTest, TheDestructorWaitsForReadsInFlightAndDropsTheRest) {
   test::Faults faults;
-  faults.hang_read = 3;
-  IoThread& thread = start_with(faults);
-  ReadJob& job = make_job(0, 1u << 20);  // 64 pieces, 8 at once
-  thread.request(job, Lane::kUrgent);
+  faults.hang_read = 1;
+  control_ = std::make_shared<test::FaultControl>();
+  IoThread& thread =
+      start(std::make_unique<test::FaultReader>(make_pread_reader(1), faults, control_));
+  thread.request(make_job(0, 10), Lane::kUrgent);
+  thread.request(make_job(0, 10), Lane::kUrgent);  // not begun: one read in flight at once
   while (!control_->hanging) std::this_thread::yield();
-  std::thread releaser([control = control_] { control->release = true; });
+  std::thread releaser([&control = *control_, wakes = control_->wakes.load()] {
+    while (control.wakes == wakes) std::this_thread::yield();  // the destructor has begun
+    control.release = true;
+  });
   thread_.reset();
   releaser.join();
-  EXPECT_LE(control_->reads, 64u);
+  EXPECT_EQ(control_->completed, 1u);
+  EXPECT_EQ(control_->reads, 1u);
 }
 
 TEST_F(IoThreadTest, MoreFilesThanDescriptorsCanBeReadAtOnce) {
