@@ -55,6 +55,15 @@ TEST(ThreadPool, RangesDifferByOneGrainAtMost) {
   }
 }
 
+TEST(ThreadPool, ABodyThatAsksIsToldADifferentNumberInEachRange) {
+  ThreadPool pool(3);
+  for (const size_t count : {1, 2, 3, 100}) {
+    std::vector<std::atomic<int>> runs(pool.threads());
+    pool.parallel_for(count, 1, [&](size_t, size_t, size_t range) { ++runs.at(range); });
+    for (size_t i = 0; i < runs.size(); ++i) EXPECT_EQ(runs[i], i < count ? 1 : 0);
+  }
+}
+
 TEST(ThreadPool, RunsRangesOnDifferentThreads) {
   ThreadPool pool(3);
   std::atomic<int> arrived{0};
