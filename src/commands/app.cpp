@@ -20,13 +20,7 @@ constexpr const char* kVersionLine = "k3 " K3_VERSION "\n";
 
 using AddCommand = void (*)(CLI::App&);
 constexpr AddCommand kCommands[] = {
-    add_pack,
-    add_tokenize,
-    add_detokenize,
-    add_verify,
-    add_version,
-    add_generate,
-    add_score,
+    add_pack, add_generate, add_verify, add_score, add_tokenize, add_detokenize, add_version,
 };
 
 /// Thrown by print() when nobody reads stdout any more: not a failure.

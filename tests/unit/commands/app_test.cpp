@@ -1,111 +1,188 @@
-#include "commands/app.h"
-
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
+#include <csignal>
 #include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "commands/app.h"
+#include "k3/error.h"
+#include "support/run_k3.h"
+#include "support/test_data.h"
 
 namespace {
 
-struct RunResult {
-  int exit_code;
-  std::string output;
-};
+using k3::test::data_dir;
+using k3::test::K3Command;
+using k3::test::K3Result;
+using k3::test::run_k3;
 
-/// Runs `k3 ARGUMENTS` through a shell; `arguments` may hold redirections.
-RunResult run_k3(const std::string& arguments) {
-  const std::string command = std::string(K3_BINARY) + " " + arguments;
-  std::FILE* pipe = ::popen(command.c_str(), "r");
-  RunResult result{-1, ""};
-  std::array<char, 4096> buffer;
-  while (const size_t got = std::fread(buffer.data(), 1, buffer.size(), pipe)) {
-    result.output.append(buffer.data(), got);
-  }
-  const int status = ::pclose(pipe);
-  if (WIFEXITED(status)) result.exit_code = WEXITSTATUS(status);
-  return result;
+K3Result k3_with(std::vector<std::string> args) {
+  return run_k3({.args = std::move(args)});
 }
 
 size_t count_lines(const std::string& text) {
   return static_cast<size_t>(std::count(text.begin(), text.end(), '\n'));
 }
 
+void expect_one_line(const std::string& text, const std::vector<std::string>& parts) {
+  EXPECT_EQ(count_lines(text), 1u) << text;
+  for (const std::string& part : parts) EXPECT_NE(text.find(part), std::string::npos) << text;
+}
+
 TEST(App, WithoutArgumentsPrintsTheHelpOnStdout) {
-  const RunResult help = run_k3("--help 2>/dev/null");
-  const RunResult bare = run_k3("2>/dev/null");
+  const K3Result help = k3_with({"--help"});
+  const K3Result bare = k3_with({});
   EXPECT_EQ(bare.exit_code, 0);
   EXPECT_EQ(help.exit_code, 0);
-  EXPECT_EQ(bare.output, help.output);
-  EXPECT_NE(help.output.find("Exit codes: 0 done"), std::string::npos);
+  EXPECT_EQ(bare.out, help.out);
+  EXPECT_EQ(help.err, "");
+  EXPECT_NE(help.out.find("Exit codes: 0 done"), std::string::npos);
 }
 
 TEST(App, HelpFitsOneScreen) {
-  EXPECT_LE(count_lines(run_k3("--help").output), 40u);
+  EXPECT_LE(count_lines(k3_with({"--help"}).out), 40u);
 }
 
-TEST(App, HelpOfACommandEndsWithExamples) {
-  const RunResult help = run_k3("version --help 2>/dev/null");
-  EXPECT_EQ(help.exit_code, 0);
-  EXPECT_NE(help.output.find("Usage: k3 version"), std::string::npos) << help.output;
-  EXPECT_NE(help.output.find("Examples:\n  k3 version"), std::string::npos) << help.output;
+TEST(App, HelpOfEachCommandHasExamplesAndFitsOneScreen) {
+  for (const char* command : {"version", "pack"}) {
+    const K3Result help = k3_with({command, "--help"});
+    EXPECT_EQ(help.exit_code, 0);
+    EXPECT_NE(help.out.find(std::string("Usage: k3 ") + command), std::string::npos) << help.out;
+    EXPECT_NE(help.out.find(std::string("Examples:\n  k3 ") + command), std::string::npos)
+        << help.out;
+    EXPECT_LE(count_lines(help.out), 40u);
+  }
 }
 
-TEST(App, UnknownCommandIsOneLineOnStderrAndExitTwo) {
-  const RunResult run = run_k3("fly 2>&1 >/dev/null");
-  EXPECT_EQ(run.exit_code, 2);
-  EXPECT_EQ(count_lines(run.output), 1u);
-  EXPECT_NE(run.output.find("fly"), std::string::npos) << run.output;
-  EXPECT_NE(run.output.find("k3 --help"), std::string::npos) << run.output;
+TEST(App, AnUnknownCommandIsOneLineAndExitTwo) {
+  const K3Result result = k3_with({"fly"});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_EQ(result.out, "");
+  expect_one_line(result.err, {"k3: ", "fly", "k3 --help"});
 }
 
-TEST(App, UnknownOptionOfACommandNamesOptionAndCommand) {
-  const RunResult run = run_k3("version --fast 2>&1 >/dev/null");
-  EXPECT_EQ(run.exit_code, 2);
-  EXPECT_EQ(count_lines(run.output), 1u);
-  EXPECT_NE(run.output.find("--fast"), std::string::npos) << run.output;
-  EXPECT_NE(run.output.find("k3 version --help"), std::string::npos) << run.output;
+TEST(App, AnUnknownOptionOfACommandNamesOptionAndCommand) {
+  const K3Result result = k3_with({"version", "--fast"});
+  EXPECT_EQ(result.exit_code, 2);
+  expect_one_line(result.err, {"k3: ", "--fast", "k3 version --help"});
+}
+
+TEST(App, QuietAndVerboseExcludeEachOther) {
+  EXPECT_EQ(k3_with({"version", "-q", "-v"}).exit_code, 2);
+  EXPECT_EQ(k3_with({"version", "-q"}).exit_code, 0);
 }
 
 TEST(App, VersionIsAFlagAndACommand) {
-  const std::string line = run_k3("--version").output;
-  EXPECT_EQ(count_lines(line), 1u);
-  EXPECT_EQ(line.substr(0, 3), "k3 ");
-  EXPECT_EQ(run_k3("version").output.substr(0, line.size()), line);
+  const std::string line = k3_with({"--version"}).out;
+  expect_one_line(line, {"k3 "});
+  EXPECT_EQ(k3_with({"version"}).out.substr(0, line.size()), line);
 }
 
-TEST(App, AReaderThatHasGoneEndsTheProgramQuietly) {
-  std::array<int, 2> out;
-  std::array<int, 2> err;
-  ASSERT_EQ(::pipe(out.data()), 0);
-  ASSERT_EQ(::pipe(err.data()), 0);
-  ::close(out[0]);  // before the program writes
+TEST(App, VersionSaysWhichInstructionSetAndBackEndWouldBeUsed) {
+  const K3Result result =
+      run_k3({.args = {"version", "--json"}, .env = {{"K3_ISA", "scalar"}, {"K3_IO", "pread"}}});
+  const k3::Json facts = k3::parse_json(result.out, "stdout");
+  EXPECT_EQ(facts.at("isa"), "scalar");
+  EXPECT_EQ(facts.at("io"), "pread");
+  EXPECT_EQ(facts.at("isas"), k3::Json({"scalar", "avx2", "avx512"}));
+}
+
+TEST(App, AForcedInstructionSetThatDoesNotExistIsExitTwo) {
+  const K3Result result = run_k3({.args = {"version"}, .env = {{"K3_ISA", "mmx"}}});
+  EXPECT_EQ(result.exit_code, 2);
+  expect_one_line(result.err, {"k3: ", "mmx"});
+}
+
+TEST(App, MemoryThatRunsOutEndsWithOneLineWhereverItDoes) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers need more address space than this test allows";
+#endif
+  bool ran_out = false;
+  bool enough = false;
+  for (rlim_t megabytes = 16; megabytes <= 256 && !enough; megabytes += 4) {
+    const K3Result result =
+        run_k3({.args = {"pack", (data_dir() / "tiny-k3").string(), "-o", "/dev/null/nowhere.k3"},
+                .limits = {{RLIMIT_AS, megabytes << 20}}});
+    ASSERT_EQ(result.signal, 0) << megabytes << " MiB: " << result.err;
+    if (result.exit_code == 127) continue;  // the loader had too little to start the program
+    expect_one_line(result.err, {"k3: "});
+    ran_out = ran_out || result.exit_code == 5;
+    enough = result.exit_code == 2;  // it got as far as the place that cannot be written
+    ASSERT_TRUE(enough || result.exit_code == 5 || result.exit_code == 1) << result.err;
+  }
+  EXPECT_TRUE(ran_out);
+  EXPECT_TRUE(enough);
+}
+
+TEST(App, TheFirstInterruptIsNotedAndTheSecondEndsTheProcess) {
   const pid_t child = ::fork();
   if (child == 0) {
-    ::dup2(out[1], STDOUT_FILENO);
+    k3::commands::watch_interrupts();
+    if (k3::commands::interrupted()) ::_exit(1);
+    ::raise(SIGINT);
+    if (!k3::commands::interrupted()) ::_exit(2);
+    try {
+      k3::commands::throw_if_interrupted("stopped");
+      ::_exit(3);
+    } catch (const k3::Error& error) {
+      if (exit_code(error.kind()) != 130) ::_exit(4);
+    }
+    ::raise(SIGINT);
+    ::_exit(5);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFSIGNALED(status)) << WEXITSTATUS(status);
+  EXPECT_EQ(WTERMSIG(status), SIGINT);
+}
+
+/// Runs `k3 --help` with this as its stdout; returns the exit code, or -1 for a signal. What it
+/// says on stderr is added to `said`.
+int help_into(int out, std::string* said) {
+  std::array<int, 2> err;
+  EXPECT_EQ(::pipe2(err.data(), O_CLOEXEC), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::dup2(out, STDOUT_FILENO);
     ::dup2(err[1], STDERR_FILENO);
     ::execl(K3_BINARY, K3_BINARY, "--help", nullptr);
     ::_exit(99);
   }
-  ::close(out[1]);
   ::close(err[1]);
-  int status = 0;
-  ASSERT_EQ(::waitpid(child, &status, 0), child);
-  EXPECT_TRUE(WIFEXITED(status));
-  EXPECT_EQ(WEXITSTATUS(status), 0);
-  char byte;
-  EXPECT_EQ(::read(err[0], &byte, 1), 0) << "something was said on stderr";
+  std::array<char, 4096> buffer;
+  while (true) {
+    const ssize_t got = ::read(err[0], buffer.data(), buffer.size());
+    if (got <= 0) break;
+    said->append(buffer.data(), static_cast<size_t>(got));
+  }
   ::close(err[0]);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+TEST(App, AReaderThatHasGoneEndsTheProgramQuietly) {
+  std::array<int, 2> out;
+  ASSERT_EQ(::pipe2(out.data(), O_CLOEXEC), 0);
+  ::close(out[0]);  // before the program writes
+  std::string said;
+  EXPECT_EQ(help_into(out[1], &said), 0);
+  EXPECT_EQ(said, "");
+  ::close(out[1]);
 }
 
 TEST(App, AFullDiskBehindStdoutIsExitOneWithOneLine) {
-  const RunResult run = run_k3("--help 2>&1 >/dev/full");
-  EXPECT_EQ(run.exit_code, 1);
-  EXPECT_EQ(count_lines(run.output), 1u);
-  EXPECT_NE(run.output.find("No space left"), std::string::npos) << run.output;
+  const int full = ::open("/dev/full", O_WRONLY | O_CLOEXEC);
+  std::string said;
+  EXPECT_EQ(help_into(full, &said), 1);
+  expect_one_line(said, {"k3: ", "No space left"});
+  ::close(full);
 }
 
 }  // namespace
