@@ -9,6 +9,7 @@
 
 #include "base/hash.h"
 #include "base/json.h"
+#include "io/direct_file.h"
 #include "weights/model_directory.h"
 
 namespace k3::model {
@@ -24,7 +25,7 @@ constexpr uint64_t kExpertsMax = 4096;
 constexpr uint64_t kPositionsMax = uint64_t{1} << 40;
 constexpr uint64_t kConvKernelMax = 8;
 constexpr uint64_t kMxfp4Group = 32;
-constexpr uint64_t kConfigBytesMax = 16u << 20;
+constexpr Bytes kConfigBytesMax{16u << 20};
 
 std::string show(const Json& value) {
   const std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -279,7 +280,7 @@ void add_eos(Config& c, const std::vector<uint32_t>& ids) {
 
 void add_generation_eos(const fs::path& path, Config& c) {
   if (!fs::exists(path)) return;
-  const Json json = parse_json(weights::read_small_file(path, kConfigBytesMax), path.string());
+  const Json json = parse_json(io::read_text_file(path, kConfigBytesMax), path.string());
   const Section section(json, path.string(), "");
   if (!json.is_object()) section.fail("expected a JSON object");
   if (section.has("eos_token_id") && !section.require("eos_token_id").is_null()) {
@@ -350,7 +351,7 @@ Config parse_config(std::string_view json, const std::string& what) {
 Config load_config(const fs::path& directory) {
   weights::require_model_directory(directory);
   const fs::path path = directory / "config.json";
-  Config config = parse_config(weights::read_small_file(path, kConfigBytesMax), path.string());
+  Config config = parse_config(io::read_text_file(path, kConfigBytesMax), path.string());
   add_generation_eos(directory / "generation_config.json", config);
   return config;
 }

@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <cerrno>
-#include <cstring>
 #include <fstream>
 #include <system_error>
 
@@ -66,27 +64,6 @@ void require_model_directory(const fs::path& path) {
   if (error) fail(path, error.message());
   if (!fs::is_regular_file(status)) fail(path, "neither a file nor a directory");
   fail(path, "this is " + describe_content(first_bytes(path)));
-}
-
-std::string read_small_file(const fs::path& path, uint64_t bytes_max) {
-  const auto refuse = [&](const std::string& found) -> Error {
-    return Error(ErrorKind::kCheckpoint, fmt::format("{}: {}", path.string(), found));
-  };
-  std::error_code error;
-  const fs::file_status status = fs::status(path, error);
-  if (error) throw refuse(fmt::format("cannot be read: {}", error.message()));
-  if (!fs::is_regular_file(status)) throw refuse("not a regular file");
-  const uint64_t size = fs::file_size(path, error);
-  if (error) throw refuse(error.message());
-  if (size > bytes_max) {
-    throw refuse(fmt::format("{} bytes, expected at most {}", size, bytes_max));
-  }
-  std::string text(size, '\0');
-  std::ifstream file(path, std::ios::binary);
-  if (!file.read(text.data(), static_cast<std::streamsize>(size))) {
-    throw refuse(fmt::format("reading {} bytes failed: {}", size, std::strerror(errno)));
-  }
-  return text;
 }
 
 }  // namespace k3::weights

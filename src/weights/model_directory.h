@@ -2,7 +2,6 @@
 // file or at a download that left a placeholder, and the message should say so.
 #pragma once
 
-#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <string_view>
@@ -15,9 +14,5 @@ void require_model_directory(const std::filesystem::path& path);
 /// "a GGUF file", "a Git LFS pointer, not the file itself", ... by the first bytes of a file (32
 /// are enough); "an unknown kind of file" otherwise.
 std::string describe_content(std::string_view first_bytes);
-
-/// A whole small file. Error(kCheckpoint) if it is absent, not a regular file, larger than
-/// `bytes_max` or unreadable.
-std::string read_small_file(const std::filesystem::path& path, uint64_t bytes_max);
 
 }  // namespace k3::weights
