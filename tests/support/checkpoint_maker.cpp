@@ -214,19 +214,25 @@ std::vector<Shard> distribute(const CheckpointSpec& spec) {
   return shards;
 }
 
+/// Takes a tensor out of its shard.
+Recipe take_tensor(std::vector<Shard>& shards, const std::string& name) {
+  for (Shard& shard : shards) {
+    const auto found = std::find_if(shard.tensors.begin(), shard.tensors.end(),
+                                    [&](const Recipe& t) { return t.name == name; });
+    if (found == shard.tensors.end()) continue;
+    Recipe taken = std::move(*found);
+    shard.tensors.erase(found);
+    return taken;
+  }
+  throw std::runtime_error("no tensor " + name);
+}
+
 void move_tensors(const CheckpointSpec& spec, std::vector<Shard>& shards) {
-  for (const auto& [name, target] : spec.move) {
-    for (Shard& from : shards) {
-      const auto found = std::find_if(from.tensors.begin(), from.tensors.end(),
-                                      [&](const Recipe& t) { return t.name == name; });
-      if (found == from.tensors.end()) continue;
-      Recipe moved = std::move(*found);
-      from.tensors.erase(found);
-      std::find_if(shards.begin(), shards.end(), [&](const Shard& s) {
-        return s.name == target;
-      })->tensors.push_back(std::move(moved));
-      break;
-    }
+  for (const auto& item : spec.move) {
+    const auto target = std::find_if(shards.begin(), shards.end(),
+                                     [&](const Shard& s) { return s.name == item.second; });
+    Recipe taken = take_tensor(shards, item.first);
+    target->tensors.push_back(std::move(taken));
   }
 }
 

@@ -84,9 +84,10 @@ TEST(CheckShapes, RefusesTheSameElementsInAnotherShape) {
       {layer + "self_attn.f_a_proj.weight", {"BF16", {72, 24}}},
       {"language_model.lm_head.weight", {"BF16", {72, 300}}},
       {"language_model.model.embed_tokens.weight", {"BF16", {72, 300}}}};
-  for (const auto& [name, form] : forms) {
-    EXPECT_TRUE(
-        mentions(test::error_of(ErrorKind::kCheckpoint, [&] { check_with(name, form); }), name));
+  for (const auto& item : forms) {
+    const std::string message =
+        test::error_of(ErrorKind::kCheckpoint, [&] { check_with(item.first, item.second); });
+    EXPECT_TRUE(mentions(message, item.first));
   }
 }
 
