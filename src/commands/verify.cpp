@@ -11,12 +11,15 @@
 #include "commands/app.h"
 #include "commands/commands.h"
 #include "commands/options.h"
+#include "commands/progress.h"
 #include "k3/error.h"
 #include "model/config.h"
 #include "model/trunk_order.h"
 #include "text/tokenizer.h"
 #include "weights/checkpoint_index.h"
+#include "weights/chunk_check.h"
 #include "weights/model_directory.h"
+#include "weights/trunk_file.h"
 
 namespace k3::commands {
 namespace {
@@ -25,6 +28,7 @@ namespace fs = std::filesystem;
 
 struct VerifyOptions {
   fs::path model;
+  fs::path trunk;  // empty: MODEL/trunk.k3, if it is there
   Output output;
 };
 
@@ -32,7 +36,9 @@ struct Findings {
   std::vector<std::string> problems;
   uint64_t shards = 0;
   uint64_t tensors = 0;
-  Bytes bytes;  // of all shards
+  Bytes bytes;        // of all shards
+  std::string trunk;  // the trunk file that was checked, if any
+  uint64_t chunks = 0;
 };
 
 /// Runs one check; that the files are not usable is a finding here, not the end.
@@ -72,37 +78,79 @@ void check_shards(const fs::path& directory, const std::optional<model::Config>&
   if (config && findings.problems.size() == before) model::check_shapes(*config, index);
 }
 
-Findings verify(const fs::path& directory) {
+/// The file itself, every chunk against its checksum, and whether it was made from these shards.
+void check_trunk(const VerifyOptions& options, const std::optional<model::Config>& config,
+                 Findings& findings) {
+  const weights::TrunkFile trunk = weights::TrunkFile::open(findings.trunk);
+  findings.chunks = trunk.chunks().size();
+  Progress progress(options.output.quiet);
+  const std::vector<std::string> damaged = weights::damaged_chunks(trunk, [&](Bytes done,
+                                                                              Bytes total) {
+    throw_if_interrupted("interrupted; nothing was changed");
+    progress.update([&] {
+      return fmt::format("trunk file: {} of {}, {} left", format_bytes(done), format_bytes(total),
+                         remaining_time(progress.seconds(), done.value, total.value));
+    });
+  });
+  const bool checkpoint_is_whole = findings.problems.empty();
+  findings.problems.insert(findings.problems.end(), damaged.begin(), damaged.end());
+  if (!checkpoint_is_whole) return;
+  trunk.check_shards(options.model, true);
+  if (trunk.header().config_fingerprint != config->fingerprint()) {
+    throw Error(ErrorKind::kCheckpoint,
+                fmt::format("{} was made with another config.json than that of {}; make it again "
+                            "with `k3 pack --force`",
+                            findings.trunk, options.model.string()));
+  }
+}
+
+fs::path trunk_to_check(const VerifyOptions& options) {
+  if (!options.trunk.empty()) return options.trunk;
+  const fs::path usual = options.model / "trunk.k3";
+  return fs::exists(usual) ? usual : fs::path();
+}
+
+Findings verify(const VerifyOptions& options) {
+  const fs::path& directory = options.model;
   weights::require_model_directory(directory);
   Findings findings;
   const std::optional<model::Config> config = check_config(directory, findings);
   note(findings, [&] { check_shards(directory, config, findings); });
   // A checkpoint without tokenizer files is whole: it runs on ids.
   note(findings, [&] { text::Tokenizer::load(directory); });
+  findings.trunk = trunk_to_check(options).string();
+  if (!findings.trunk.empty()) note(findings, [&] { check_trunk(options, config, findings); });
   return findings;
 }
 
 std::string as_json(const Findings& findings) {
-  const OrderedJson object = {{"ok", findings.problems.empty()},
-                              {"problems", findings.problems},
-                              {"shards", findings.shards},
-                              {"tensors", findings.tensors},
-                              {"bytes", findings.bytes.value}};
+  const OrderedJson object = {
+      {"ok", findings.problems.empty()},
+      {"problems", findings.problems},
+      {"shards", findings.shards},
+      {"tensors", findings.tensors},
+      {"bytes", findings.bytes.value},
+      {"trunk", findings.trunk.empty() ? OrderedJson() : OrderedJson(findings.trunk)},
+      {"chunks", findings.chunks}};
   return dump_json(object) + "\n";
 }
 
 std::string as_text(const fs::path& directory, const Findings& findings) {
   if (findings.problems.empty()) {
-    return fmt::format("{}: ok, {} shards, {} tensors, {}: structure and sizes are right\n",
+    const std::string trunk = findings.trunk.empty() ? ""
+                                                     : fmt::format("; {}: {} chunks fit",
+                                                                   findings.trunk, findings.chunks);
+    return fmt::format("{}: ok, {} shards, {} tensors, {}: structure and sizes are right{}\n",
                        directory.string(), findings.shards, findings.tensors,
-                       format_bytes(findings.bytes));
+                       format_bytes(findings.bytes), trunk);
   }
   return fmt::format("{}\n", fmt::join(findings.problems, "\n"));
 }
 
 void run_verify(const VerifyOptions& options) {
   apply_verbosity(options.output);
-  const Findings findings = verify(options.model);
+  watch_interrupts();
+  const Findings findings = verify(options);
   print(options.output.json ? as_json(findings) : as_text(options.model, findings));
   if (findings.problems.empty()) return;
   throw Error(ErrorKind::kCheckpoint,
@@ -116,15 +164,21 @@ void add_verify(CLI::App& app) {
   auto options = std::make_shared<VerifyOptions>();
   CLI::App* command = app.add_subcommand("verify", "Check the files of a checkpoint");
   add_model(*command, options->model);
+  command
+      ->add_option("--trunk", options->trunk,
+                   "Trunk file to check as well [MODEL/trunk.k3, if it is there]")
+      ->type_name("FILE");
   add_json(*command, options->output);
   add_verbosity(*command, options->output);
   command->footer(
-      "Checks structure and size of every file and that they fit each other and config.json;\n"
-      "reads no weights. Each problem is one line on stdout, and the exit code is 3.\n"
+      "Checks structure and size of every file and that they fit each other and config.json. Of a\n"
+      "trunk file every chunk is read and compared with its checksum; no weights are read from "
+      "the\n"
+      "shards. Each problem is one line on stdout, and the exit code is 3.\n"
       "\n"
       "Examples:\n"
       "  k3 verify MODEL\n"
-      "  k3 verify MODEL --json");
+      "  k3 verify MODEL --trunk /mnt/nvme/k3.trunk --json");
   command->callback([options] { run_verify(*options); });
 }
 

@@ -98,6 +98,68 @@ TEST_F(Verify, ChecksTheTokenizerWhereThereIsOne) {
   EXPECT_TRUE(mentions(result.out, "tiktoken.model"));
 }
 
+class VerifyTrunk : public Verify {
+ protected:
+  VerifyTrunk() { EXPECT_EQ(run_k3({.args = {"pack", path().string()}}).exit_code, 0); }
+
+  fs::path trunk() const { return path() / "trunk.k3"; }
+  void flip_byte(uint64_t at) const {
+    std::fstream file(trunk(), std::ios::in | std::ios::out | std::ios::binary);
+    file.seekg(static_cast<std::streamoff>(at));
+    const int byte = file.get();
+    file.seekp(static_cast<std::streamoff>(at));
+    file.put(static_cast<char>(byte ^ 1));
+  }
+};
+
+TEST_F(VerifyTrunk, ChecksTheTrunkFileBesideTheShards) {
+  const K3Result result = verify();
+  EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
+  EXPECT_TRUE(mentions(result.out, "trunk.k3: "));
+  EXPECT_TRUE(mentions(result.out, "chunks fit"));
+}
+
+TEST_F(VerifyTrunk, NamesEveryDamagedChunk) {
+  flip_byte(4096);
+  flip_byte(fs::file_size(trunk()) / 2);
+  const K3Result result = verify();
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_EQ(count_lines(result.out), 2u) << result.out;
+  EXPECT_TRUE(mentions(result.out, "chunk 0 ("));
+  EXPECT_TRUE(mentions(result.out, "does not fit its checksum"));
+}
+
+TEST_F(VerifyTrunk, RefusesADamagedManifest) {
+  flip_byte(fs::file_size(trunk()) - 20);
+  const K3Result result = verify();
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_TRUE(mentions(result.out, "trunk.k3"));
+}
+
+TEST_F(VerifyTrunk, RefusesTheTrunkOfAnotherCheckpoint) {
+  test::TempDir other;
+  test::make_checkpoint(other.path(), {.config = test::three_layer_config(), .seed = 2});
+  const K3Result result =
+      run_k3({.args = {"verify", other.path().string(), "--trunk", trunk().string()}});
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_TRUE(mentions(result.out, "was not made from the checkpoint"));
+}
+
+TEST_F(VerifyTrunk, RefusesATrunkOfAnotherConfig) {
+  Json config = test::three_layer_config();
+  config["text_config"]["rms_norm_eps"] = 1e-6;
+  std::ofstream(path() / "config.json") << config.dump();
+  const K3Result result = verify();
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_TRUE(mentions(result.out, "another config.json"));
+}
+
+TEST_F(Verify, NamesATrunkFileThatIsAbsent) {
+  const K3Result result = verify({"--trunk", "/nowhere/trunk.k3"});
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_TRUE(mentions(result.out, "/nowhere/trunk.k3"));
+}
+
 TEST_F(Verify, SaysWhatAFileGivenAsModelIs) {
   std::ofstream(path() / "x.gguf") << "GGUF";
   const K3Result result = run_k3({.args = {"verify", (path() / "x.gguf").string()}});
