@@ -20,86 +20,56 @@ constexpr std::array<std::string_view, weights::kExpertParts> kPartNames = {
     "w2.weight_scale",  "w3.weight_packed", "w3.weight_scale"};
 
 /// What follows "language_model.model.layers.L.".
+struct LayerTensor {
+  Role role;
+  std::string_view suffix;
+};
+constexpr LayerTensor kLayerTensors[] = {
+    {Role::kAttnResNorm, "self_attention_res_norm.weight"},
+    {Role::kAttnResProj, "self_attention_res_proj.weight"},
+    {Role::kInputNorm, "input_layernorm.weight"},
+    {Role::kMlpResNorm, "mlp_res_norm.weight"},
+    {Role::kMlpResProj, "mlp_res_proj.weight"},
+    {Role::kPostAttnNorm, "post_attention_layernorm.weight"},
+    {Role::kALog, "self_attn.A_log"},
+    {Role::kDtBias, "self_attn.dt_bias"},
+    {Role::kConvQ, "self_attn.q_conv1d.weight"},
+    {Role::kConvK, "self_attn.k_conv1d.weight"},
+    {Role::kConvV, "self_attn.v_conv1d.weight"},
+    {Role::kONorm, "self_attn.o_norm.weight"},
+    {Role::kQANorm, "self_attn.q_a_layernorm.weight"},
+    {Role::kKvANorm, "self_attn.kv_a_layernorm.weight"},
+    {Role::kRouterBias, "block_sparse_moe.gate.e_score_correction_bias"},
+    {Role::kRoutedNorm, "block_sparse_moe.routed_expert_norm.weight"},
+    {Role::kQProj, "self_attn.q_proj.weight"},
+    {Role::kKProj, "self_attn.k_proj.weight"},
+    {Role::kVProj, "self_attn.v_proj.weight"},
+    {Role::kFAProj, "self_attn.f_a_proj.weight"},
+    {Role::kFBProj, "self_attn.f_b_proj.weight"},
+    {Role::kBProj, "self_attn.b_proj.weight"},
+    {Role::kGProj, "self_attn.g_proj.weight"},
+    {Role::kOProj, "self_attn.o_proj.weight"},
+    {Role::kQAProj, "self_attn.q_a_proj.weight"},
+    {Role::kQBProj, "self_attn.q_b_proj.weight"},
+    {Role::kWUK, "self_attn.kv_b_proj.weight"},
+    {Role::kWUV, "self_attn.kv_b_proj.weight"},
+    {Role::kKvAProj, "self_attn.kv_a_proj_with_mqa.weight"},
+    {Role::kDenseGate, "mlp.gate_proj.weight"},
+    {Role::kDenseUp, "mlp.up_proj.weight"},
+    {Role::kDenseDown, "mlp.down_proj.weight"},
+    {Role::kRouter, "block_sparse_moe.gate.weight"},
+    {Role::kRoutedDown, "block_sparse_moe.routed_expert_down_proj.weight"},
+    {Role::kSharedGate, "block_sparse_moe.shared_experts.gate_proj.weight"},
+    {Role::kSharedUp, "block_sparse_moe.shared_experts.up_proj.weight"},
+    {Role::kSharedDown, "block_sparse_moe.shared_experts.down_proj.weight"},
+    {Role::kRoutedUp, "block_sparse_moe.routed_expert_up_proj.weight"},
+};
+
 std::string_view layer_suffix(Role role) {
-  switch (role) {
-    case Role::kAttnResNorm:
-      return "self_attention_res_norm.weight";
-    case Role::kAttnResProj:
-      return "self_attention_res_proj.weight";
-    case Role::kInputNorm:
-      return "input_layernorm.weight";
-    case Role::kMlpResNorm:
-      return "mlp_res_norm.weight";
-    case Role::kMlpResProj:
-      return "mlp_res_proj.weight";
-    case Role::kPostAttnNorm:
-      return "post_attention_layernorm.weight";
-    case Role::kALog:
-      return "self_attn.A_log";
-    case Role::kDtBias:
-      return "self_attn.dt_bias";
-    case Role::kConvQ:
-      return "self_attn.q_conv1d.weight";
-    case Role::kConvK:
-      return "self_attn.k_conv1d.weight";
-    case Role::kConvV:
-      return "self_attn.v_conv1d.weight";
-    case Role::kONorm:
-      return "self_attn.o_norm.weight";
-    case Role::kQANorm:
-      return "self_attn.q_a_layernorm.weight";
-    case Role::kKvANorm:
-      return "self_attn.kv_a_layernorm.weight";
-    case Role::kRouterBias:
-      return "block_sparse_moe.gate.e_score_correction_bias";
-    case Role::kRoutedNorm:
-      return "block_sparse_moe.routed_expert_norm.weight";
-    case Role::kQProj:
-      return "self_attn.q_proj.weight";
-    case Role::kKProj:
-      return "self_attn.k_proj.weight";
-    case Role::kVProj:
-      return "self_attn.v_proj.weight";
-    case Role::kFAProj:
-      return "self_attn.f_a_proj.weight";
-    case Role::kFBProj:
-      return "self_attn.f_b_proj.weight";
-    case Role::kBProj:
-      return "self_attn.b_proj.weight";
-    case Role::kGProj:
-      return "self_attn.g_proj.weight";
-    case Role::kOProj:
-      return "self_attn.o_proj.weight";
-    case Role::kQAProj:
-      return "self_attn.q_a_proj.weight";
-    case Role::kQBProj:
-      return "self_attn.q_b_proj.weight";
-    case Role::kWUK:
-    case Role::kWUV:
-      return "self_attn.kv_b_proj.weight";
-    case Role::kKvAProj:
-      return "self_attn.kv_a_proj_with_mqa.weight";
-    case Role::kDenseGate:
-      return "mlp.gate_proj.weight";
-    case Role::kDenseUp:
-      return "mlp.up_proj.weight";
-    case Role::kDenseDown:
-      return "mlp.down_proj.weight";
-    case Role::kRouter:
-      return "block_sparse_moe.gate.weight";
-    case Role::kRoutedDown:
-      return "block_sparse_moe.routed_expert_down_proj.weight";
-    case Role::kSharedGate:
-      return "block_sparse_moe.shared_experts.gate_proj.weight";
-    case Role::kSharedUp:
-      return "block_sparse_moe.shared_experts.up_proj.weight";
-    case Role::kSharedDown:
-      return "block_sparse_moe.shared_experts.down_proj.weight";
-    case Role::kRoutedUp:
-      return "block_sparse_moe.routed_expert_up_proj.weight";
-    default:
-      return {};
+  for (const LayerTensor& tensor : kLayerTensors) {
+    if (tensor.role == role) return tensor.suffix;
   }
+  return {};
 }
 
 /// Takes `prefix` off the front of `text`, if it is there.

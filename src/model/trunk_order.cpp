@@ -2,9 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <array>
-
-#include "base/check.h"
 #include "k3/error.h"
 #include "model/tensor_names.h"
 
@@ -15,6 +12,55 @@ using weights::DType;
 using weights::RowPattern;
 using weights::TensorLocation;
 using weights::TrunkTensor;
+
+struct RoleName {
+  Role role;
+  std::string_view name;
+};
+constexpr RoleName kRoleNames[] = {
+    {Role::kAttnResNorm, "self_attention_res_norm"},
+    {Role::kAttnResProj, "self_attention_res_proj"},
+    {Role::kInputNorm, "input_layernorm"},
+    {Role::kMlpResNorm, "mlp_res_norm"},
+    {Role::kMlpResProj, "mlp_res_proj"},
+    {Role::kPostAttnNorm, "post_attention_layernorm"},
+    {Role::kALog, "A_log"},
+    {Role::kDtBias, "dt_bias"},
+    {Role::kConvQ, "q_conv1d"},
+    {Role::kConvK, "k_conv1d"},
+    {Role::kConvV, "v_conv1d"},
+    {Role::kONorm, "o_norm"},
+    {Role::kQANorm, "q_a_layernorm"},
+    {Role::kKvANorm, "kv_a_layernorm"},
+    {Role::kRouterBias, "e_score_correction_bias"},
+    {Role::kRoutedNorm, "routed_expert_norm"},
+    {Role::kQProj, "q_proj"},
+    {Role::kKProj, "k_proj"},
+    {Role::kVProj, "v_proj"},
+    {Role::kFAProj, "f_a_proj"},
+    {Role::kFBProj, "f_b_proj"},
+    {Role::kBProj, "b_proj"},
+    {Role::kGProj, "g_proj"},
+    {Role::kOProj, "o_proj"},
+    {Role::kQAProj, "q_a_proj"},
+    {Role::kQBProj, "q_b_proj"},
+    {Role::kWUK, "w_uk"},
+    {Role::kKvAProj, "kv_a_proj"},
+    {Role::kWUV, "w_uv"},
+    {Role::kDenseGate, "gate_proj"},
+    {Role::kDenseUp, "up_proj"},
+    {Role::kDenseDown, "down_proj"},
+    {Role::kRouter, "router"},
+    {Role::kRoutedDown, "routed_expert_down_proj"},
+    {Role::kSharedGate, "shared_gate_proj"},
+    {Role::kSharedUp, "shared_up_proj"},
+    {Role::kSharedDown, "shared_down_proj"},
+    {Role::kRoutedUp, "routed_expert_up_proj"},
+    {Role::kOutputResNorm, "output_attn_res_norm"},
+    {Role::kOutputResProj, "output_attn_res_proj"},
+    {Role::kOutputNorm, "norm"},
+    {Role::kLmHead, "lm_head"},
+};
 
 class OrderBuilder {
  public:
@@ -185,91 +231,8 @@ weights::ExpertShape expert_shape(const Config& config) {
 }  // namespace
 
 std::string_view role_name(Role role) {
-  switch (role) {
-    case Role::kAttnResNorm:
-      return "self_attention_res_norm";
-    case Role::kAttnResProj:
-      return "self_attention_res_proj";
-    case Role::kInputNorm:
-      return "input_layernorm";
-    case Role::kMlpResNorm:
-      return "mlp_res_norm";
-    case Role::kMlpResProj:
-      return "mlp_res_proj";
-    case Role::kPostAttnNorm:
-      return "post_attention_layernorm";
-    case Role::kALog:
-      return "A_log";
-    case Role::kDtBias:
-      return "dt_bias";
-    case Role::kConvQ:
-      return "q_conv1d";
-    case Role::kConvK:
-      return "k_conv1d";
-    case Role::kConvV:
-      return "v_conv1d";
-    case Role::kONorm:
-      return "o_norm";
-    case Role::kQANorm:
-      return "q_a_layernorm";
-    case Role::kKvANorm:
-      return "kv_a_layernorm";
-    case Role::kRouterBias:
-      return "e_score_correction_bias";
-    case Role::kRoutedNorm:
-      return "routed_expert_norm";
-    case Role::kQProj:
-      return "q_proj";
-    case Role::kKProj:
-      return "k_proj";
-    case Role::kVProj:
-      return "v_proj";
-    case Role::kFAProj:
-      return "f_a_proj";
-    case Role::kFBProj:
-      return "f_b_proj";
-    case Role::kBProj:
-      return "b_proj";
-    case Role::kGProj:
-      return "g_proj";
-    case Role::kOProj:
-      return "o_proj";
-    case Role::kQAProj:
-      return "q_a_proj";
-    case Role::kQBProj:
-      return "q_b_proj";
-    case Role::kWUK:
-      return "w_uk";
-    case Role::kKvAProj:
-      return "kv_a_proj";
-    case Role::kWUV:
-      return "w_uv";
-    case Role::kDenseGate:
-      return "gate_proj";
-    case Role::kDenseUp:
-      return "up_proj";
-    case Role::kDenseDown:
-      return "down_proj";
-    case Role::kRouter:
-      return "router";
-    case Role::kRoutedDown:
-      return "routed_expert_down_proj";
-    case Role::kSharedGate:
-      return "shared_gate_proj";
-    case Role::kSharedUp:
-      return "shared_up_proj";
-    case Role::kSharedDown:
-      return "shared_down_proj";
-    case Role::kRoutedUp:
-      return "routed_expert_up_proj";
-    case Role::kOutputResNorm:
-      return "output_attn_res_norm";
-    case Role::kOutputResProj:
-      return "output_attn_res_proj";
-    case Role::kOutputNorm:
-      return "norm";
-    case Role::kLmHead:
-      return "lm_head";
+  for (const RoleName& named : kRoleNames) {
+    if (named.role == role) return named.name;
   }
   return "unknown";
 }

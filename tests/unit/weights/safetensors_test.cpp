@@ -119,82 +119,85 @@ TEST_F(Safetensors, DecodesNamesBeforeComparing) {
                        "tensor A: appears twice"));
 }
 
+/// A header whose one tensor has these fields.
+std::string tensor(const std::string& fields) {
+  return "{\"t\":{" + fields + "}}";
+}
+
+struct BrokenHeader {
+  std::string header;
+  size_t data_bytes;
+  const char* reason;
+};
+const BrokenHeader kBrokenHeaders[] = {
+    {" {}", 0, "does not begin with {"},
+    {"[]", 0, "does not begin with {"},
+    {"{}\n", 0, "does not end with } and spaces"},
+    {"{}x", 0, "does not end with } and spaces"},
+    {"{}{}", 0, "not JSON"},
+    {"{} {}", 0, "not JSON"},
+    {std::string("{}\0{}", 5), 0, "NUL byte"},
+    {R"({"t")", 0, "does not end"},
+    {R"({"t"})", 0, "not JSON"},
+    {R"({"t":3})", 0, "tensor t: a number, expected an object"},
+    {R"({"t":null})", 0, "tensor t: null, expected an object"},
+    {R"({"t":"x"})", 0, "tensor t: text, expected an object"},
+    {R"({"t":[]})", 0, "tensor t: a list, expected an object"},
+    {tensor(R"("shape":[1],"data_offsets":[0,1])"), 1, "dtype is missing"},
+    {tensor(R"("dtype":"U8","data_offsets":[0,1])"), 1, "shape is missing"},
+    {tensor(R"("dtype":"U8","shape":[1])"), 1, "data_offsets is missing"},
+    {tensor(""), 1, "dtype is missing"},
+    {tensor(R"("dtype":3,"shape":[1],"data_offsets":[0,1])"), 1, "dtype is a number"},
+    {tensor(R"("dtype":null,"shape":[1],"data_offsets":[0,1])"), 1, "dtype is null"},
+    {tensor(R"("dtype":"U8","shape":1,"data_offsets":[0,1])"), 1, "shape is a number"},
+    {tensor(R"("dtype":"U8","shape":{},"data_offsets":[0,1])"), 1, "shape is an object"},
+    {tensor(R"("dtype":"U8","shape":["1"],"data_offsets":[0,1])"), 1, "text in shape"},
+    {tensor(R"("dtype":"U8","shape":[[1]],"data_offsets":[0,1])"), 1, "a list in shape"},
+    {tensor(R"("dtype":"U8","shape":[1],"data_offsets":1)"), 1, "in data_offsets"},
+    {tensor(R"("dtype":"U8","shape":[1],"data_offsets":[])"), 1, "in data_offsets"},
+    {tensor(R"("dtype":"U8","shape":[1],"data_offsets":[1])"), 1, "in data_offsets"},
+    {tensor(R"("dtype":"U8","shape":[1],"data_offsets":[0,1,1])"), 1, "in data_offsets"},
+    {tensor(R"("dtype":"U8","shape":[1],"data_offsets":[0,"1"])"), 1, "in data_offsets"},
+    {tensor(R"("dtype":"U8","shape":[1],"data_offsets":[0,true])"), 1, "in data_offsets"},
+    {tensor(R"("dtype":"U8","dtype":"U8","shape":[1],"data_offsets":[0,1])"), 1, "\"dtype\""},
+    {tensor(R"("dtype":"U8","shape":[1],"shape":[1],"data_offsets":[0,1])"), 1, "\"shape\""},
+    {tensor(R"("dtype":"U8","shape":[1],"data_offsets":[0,1],"x":1)"), 1, "field \"x\""},
+    {tensor(R"("dtype":"F7","shape":[1],"data_offsets":[0,1])"), 1, "unknown dtype \"F7\""},
+    {tensor(R"("dtype":"bf16","shape":[1],"data_offsets":[0,2])"), 2, "unknown dtype"},
+    {tensor(R"("dtype":"U8","shape":[-1],"data_offsets":[0,1])"), 1, "a negative number in shape"},
+    {tensor(R"("dtype":"U8","shape":[1.5],"data_offsets":[0,1])"), 1, "1.5, not an integer"},
+    {tensor(R"("dtype":"U8","shape":[1e0],"data_offsets":[0,1])"), 1, "1e0, not an integer"},
+    {tensor(R"("dtype":"U8","shape":[18446744073709551616],"data_offsets":[0,1])"), 1,
+     "not an integer of 64 bits"},
+    {tensor(R"("dtype":"U8","shape":[4294967296,4294967296],"data_offsets":[0,0])"), 0,
+     "overflows"},
+    {tensor(R"("dtype":"F32","shape":[4611686018427387904],"data_offsets":[0,0])"), 0, "overflows"},
+    {tensor(R"("dtype":"U8","shape":[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1],"data_offsets":[0,1])"), 1,
+     "more than 16 dimensions"},
+    {tensor(R"("dtype":"U8","shape":[1],"data_offsets":[1,0])"), 1, "begins at 1, after its end"},
+    {tensor(R"("dtype":"U8","shape":[1],"data_offsets":[-1,0])"), 1, "a negative number"},
+    {tensor(R"("dtype":"U8","shape":[2],"data_offsets":[0,1])"), 1, "1 bytes by data_offsets, 2"},
+    {tensor(R"("dtype":"F32","shape":[1],"data_offsets":[0,1])"), 1, "1 bytes by data_offsets, 4"},
+    {R"({"__metadata__":[]})", 0, "__metadata__ has a list"},
+    {R"({"__metadata__":"x"})", 0, "__metadata__ has text"},
+    {R"({"__metadata__":{"a":1}})", 0, "__metadata__ has a number"},
+    {R"({"__metadata__":{"a":{}}})", 0, "__metadata__ has an object"},
+    {R"({"__metadata__":{"a":["x"]}})", 0, "__metadata__ has a list"},
+    {R"({"__metadata__":{},"__metadata__":{}})", 0, "__metadata__ appears twice"},
+    {R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"a":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}})",
+     2, "tensor a: appears twice"},
+    {R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[2],"data_offsets":[1,3]}})",
+     3, "overlap at byte 2"},
+    {R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}})",
+     2, "overlap at byte 2"},
+    {R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[2],"data_offsets":[3,5]}})",
+     5, "a gap at byte 2"},
+    {R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[1,3]}})", 3, "a gap at byte 0"},
+};
+
 TEST_F(Safetensors, RefusesEveryBrokenHeader) {
-  const auto tensor = [](const std::string& fields) { return "{\"t\":{" + fields + "}}"; };
-  const struct {
-    std::string header;
-    size_t data;
-    const char* reason;
-  } cases[] = {
-      {" {}", 0, "does not begin with {"},
-      {"[]", 0, "does not begin with {"},
-      {"{}\n", 0, "does not end with } and spaces"},
-      {"{}x", 0, "does not end with } and spaces"},
-      {"{}{}", 0, "not JSON"},
-      {"{} {}", 0, "not JSON"},
-      {std::string("{}\0{}", 5), 0, "NUL byte"},
-      {R"({"t")", 0, "does not end"},
-      {R"({"t"})", 0, "not JSON"},
-      {R"({"t":3})", 0, "tensor t: a number, expected an object"},
-      {R"({"t":null})", 0, "tensor t: null, expected an object"},
-      {R"({"t":"x"})", 0, "tensor t: text, expected an object"},
-      {R"({"t":[]})", 0, "tensor t: a list, expected an object"},
-      {tensor(R"("shape":[1],"data_offsets":[0,1])"), 1, "dtype is missing"},
-      {tensor(R"("dtype":"U8","data_offsets":[0,1])"), 1, "shape is missing"},
-      {tensor(R"("dtype":"U8","shape":[1])"), 1, "data_offsets is missing"},
-      {tensor(""), 1, "dtype is missing"},
-      {tensor(R"("dtype":3,"shape":[1],"data_offsets":[0,1])"), 1, "dtype is a number"},
-      {tensor(R"("dtype":null,"shape":[1],"data_offsets":[0,1])"), 1, "dtype is null"},
-      {tensor(R"("dtype":"U8","shape":1,"data_offsets":[0,1])"), 1, "shape is a number"},
-      {tensor(R"("dtype":"U8","shape":{},"data_offsets":[0,1])"), 1, "shape is an object"},
-      {tensor(R"("dtype":"U8","shape":["1"],"data_offsets":[0,1])"), 1, "text in shape"},
-      {tensor(R"("dtype":"U8","shape":[[1]],"data_offsets":[0,1])"), 1, "a list in shape"},
-      {tensor(R"("dtype":"U8","shape":[1],"data_offsets":1)"), 1, "in data_offsets"},
-      {tensor(R"("dtype":"U8","shape":[1],"data_offsets":[])"), 1, "in data_offsets"},
-      {tensor(R"("dtype":"U8","shape":[1],"data_offsets":[1])"), 1, "in data_offsets"},
-      {tensor(R"("dtype":"U8","shape":[1],"data_offsets":[0,1,1])"), 1, "in data_offsets"},
-      {tensor(R"("dtype":"U8","shape":[1],"data_offsets":[0,"1"])"), 1, "in data_offsets"},
-      {tensor(R"("dtype":"U8","shape":[1],"data_offsets":[0,true])"), 1, "in data_offsets"},
-      {tensor(R"("dtype":"U8","dtype":"U8","shape":[1],"data_offsets":[0,1])"), 1, "\"dtype\""},
-      {tensor(R"("dtype":"U8","shape":[1],"shape":[1],"data_offsets":[0,1])"), 1, "\"shape\""},
-      {tensor(R"("dtype":"U8","shape":[1],"data_offsets":[0,1],"x":1)"), 1, "field \"x\""},
-      {tensor(R"("dtype":"F7","shape":[1],"data_offsets":[0,1])"), 1, "unknown dtype \"F7\""},
-      {tensor(R"("dtype":"bf16","shape":[1],"data_offsets":[0,2])"), 2, "unknown dtype"},
-      {tensor(R"("dtype":"U8","shape":[-1],"data_offsets":[0,1])"), 1,
-       "a negative number in shape"},
-      {tensor(R"("dtype":"U8","shape":[1.5],"data_offsets":[0,1])"), 1, "1.5, not an integer"},
-      {tensor(R"("dtype":"U8","shape":[1e0],"data_offsets":[0,1])"), 1, "1e0, not an integer"},
-      {tensor(R"("dtype":"U8","shape":[18446744073709551616],"data_offsets":[0,1])"), 1,
-       "not an integer of 64 bits"},
-      {tensor(R"("dtype":"U8","shape":[4294967296,4294967296],"data_offsets":[0,0])"), 0,
-       "overflows"},
-      {tensor(R"("dtype":"F32","shape":[4611686018427387904],"data_offsets":[0,0])"), 0,
-       "overflows"},
-      {tensor(R"("dtype":"U8","shape":[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1],"data_offsets":[0,1])"),
-       1, "more than 16 dimensions"},
-      {tensor(R"("dtype":"U8","shape":[1],"data_offsets":[1,0])"), 1, "begins at 1, after its end"},
-      {tensor(R"("dtype":"U8","shape":[1],"data_offsets":[-1,0])"), 1, "a negative number"},
-      {tensor(R"("dtype":"U8","shape":[2],"data_offsets":[0,1])"), 1, "1 bytes by data_offsets, 2"},
-      {tensor(R"("dtype":"F32","shape":[1],"data_offsets":[0,1])"), 1,
-       "1 bytes by data_offsets, 4"},
-      {R"({"__metadata__":[]})", 0, "__metadata__ has a list"},
-      {R"({"__metadata__":"x"})", 0, "__metadata__ has text"},
-      {R"({"__metadata__":{"a":1}})", 0, "__metadata__ has a number"},
-      {R"({"__metadata__":{"a":{}}})", 0, "__metadata__ has an object"},
-      {R"({"__metadata__":{"a":["x"]}})", 0, "__metadata__ has a list"},
-      {R"({"__metadata__":{},"__metadata__":{}})", 0, "__metadata__ appears twice"},
-      {R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"a":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}})",
-       2, "tensor a: appears twice"},
-      {R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[2],"data_offsets":[1,3]}})",
-       3, "overlap at byte 2"},
-      {R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}})",
-       2, "overlap at byte 2"},
-      {R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[2],"data_offsets":[3,5]}})",
-       5, "a gap at byte 2"},
-      {R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[1,3]}})", 3, "a gap at byte 0"},
-  };
-  for (const auto& c : cases) {
-    EXPECT_TRUE(mentions(refusal(c.header, c.data), c.reason)) << c.header;
+  for (const BrokenHeader& c : kBrokenHeaders) {
+    EXPECT_TRUE(mentions(refusal(c.header, c.data_bytes), c.reason)) << c.header;
   }
 }
 
