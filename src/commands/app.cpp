@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <exception>
 #include <new>
 #include <string>
 
@@ -100,6 +101,13 @@ int parse_and_run(CLI::App& app, int argc, char** argv) {
   return 0;
 }
 
+/// Where no exception can be thrown any more: the C++ library ends the process when it cannot even
+/// allocate one.
+[[noreturn]] void on_terminate() {
+  write_stderr("k3: internal fault: the process cannot go on, most likely because memory ran out\n");
+  ::_exit(exit_code(ErrorKind::kInternal));
+}
+
 void on_interrupt(int) {
   interrupt_seen = 1;
 }
@@ -109,6 +117,7 @@ void on_interrupt(int) {
 int run_app(int argc, char** argv) {
   // A closed pipe is then an error of write(), handled in print().
   std::signal(SIGPIPE, SIG_IGN);
+  std::set_terminate(on_terminate);
   try {
     CLI::App app("Runs Kimi K3 on a CPU from disk, exactly, inside a memory budget.");
     describe(app);
