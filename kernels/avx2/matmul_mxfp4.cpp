@@ -137,9 +137,9 @@ struct Mxfp4Rows {
   static constexpr size_t kBits = 4;
   template <class V>
   using Steps = OctetSteps<V>;
-  using Tile = DecodedRows<Vector::kTileRows>;
+  using Decoded = DecodedRows<Vector::kTileRows>;
 
-  static void decode_half(__m256i words, Tile& to, size_t plane, size_t r, size_t half) {
+  static void decode_half(__m256i words, Decoded& to, size_t plane, size_t r, size_t half) {
     const Octets octets = decode_words(words);
     auto* planes = &to.weights[plane];
     _mm256_store_ps(planes[0][r] + half, weight<0>(octets));
@@ -152,7 +152,7 @@ struct Mxfp4Rows {
     _mm256_store_ps(planes[7][r] + half, weight<7>(octets));
   }
 
-  static void decode(const WeightView& w, size_t row, size_t first, size_t count, Tile& to,
+  static void decode(const WeightView& w, size_t row, size_t first, size_t count, Decoded& to,
                      size_t r) {
     const size_t begin = row * w.cols + first;
     for (size_t i = 0; i < count; i += kOctetBlock) {

@@ -103,14 +103,14 @@ void multiply_rows(const WeightView& w, const size_t (&numbers)[kStreams], const
 }
 
 struct Mxfp4Rows {
-  using Tile = DecodedRows<Vector::kTileRows>;
+  using Decoded = DecodedRows<Vector::kTileRows>;
   static constexpr size_t kBits = 4;
   template <class V>
   using Steps = OctetSteps<V>;
 
   template <bool kWhole>
   static void decode_block(const BlockSource& from, size_t i, size_t count, const Tables& tables,
-                           Tile& to, size_t r) {
+                           Decoded& to, size_t r) {
     const __m512i words = from.load_words<kWhole>(i, count);
     auto* planes = &to.weights[i / kLanes];
     _mm512_store_ps(planes[0][r], decode_weight<0>(words, tables));
@@ -124,7 +124,7 @@ struct Mxfp4Rows {
     _mm512_store_ps(to.scales[i / kOctetBlock][r], from.load_scales<kWhole>(i, count));
   }
 
-  static void decode(const WeightView& w, size_t row, size_t first, size_t count, Tile& to,
+  static void decode(const WeightView& w, size_t row, size_t first, size_t count, Decoded& to,
                      size_t r) {
     const Tables tables;
     const BlockSource from(w, row, first);

@@ -154,16 +154,17 @@ inline std::string_view encoding_name(Encoding encoding) {
 
 constexpr Encoding kEncodings[] = {Encoding::kBf16, Encoding::kF32, Encoding::kMxfp4};
 
-/// Inner lengths of an encoding: whole and partial groups, none to three, tiles of 512 and more.
+/// Inner lengths of an encoding: whole and partial groups, none to three, some beside the tile of
+/// 640.
 inline std::vector<size_t> inner_lengths(Encoding encoding) {
   std::vector<size_t> lengths;
   if (encoding == Encoding::kMxfp4) {
     for (size_t n = 0; n <= 3 * kOctetBlock + kScaleGroup; n += kScaleGroup) lengths.push_back(n);
-    for (const size_t n : {480, 512, 544, 1120, 1536}) lengths.push_back(n);
+    for (const size_t n : {608, 640, 672, 1312, 1536}) lengths.push_back(n);
     return lengths;
   }
   for (size_t n = 0; n <= 3 * kPairGroup + 1; ++n) lengths.push_back(n);
-  for (const size_t n : {511, 512, 513, 545, 1037, 1536}) lengths.push_back(n);
+  for (const size_t n : {639, 640, 641, 672, 1297, 1536}) lengths.push_back(n);
   return lengths;
 }
 
