@@ -19,15 +19,24 @@ namespace io {
 class BlockReader;
 }
 
+/// Where a sequence may start from in place of nothing: one of the two, or neither.
+struct ResumeOptions {
+  std::optional<std::filesystem::path> file;   // this snapshot, whose ids `prompt` begins with
+  std::optional<std::filesystem::path> cache;  // the longest of a prompt cache that fits
+  std::vector<uint32_t> prompt;                // ids of the whole sequence, restored ones too
+};
+
 struct EngineOptions {
   std::filesystem::path model;                 // the checkpoint directory
   std::optional<std::filesystem::path> trunk;  // default: model/trunk.k3
   std::optional<Bytes> budget;                 // default: what is safe on this host
   std::optional<uint64_t> context;             // default: what the run needs
-  uint64_t prompt_tokens = 1;                  // that the run will take in at most at once
+  uint64_t prompt_tokens = 1;                  // of the whole prompt, restored ones too
   uint64_t new_tokens = 0;                     // that it may add
   std::optional<uint64_t> batch_rows;          // at most so many prompt rows a pass
   bool prompt_logits = false;                  // logits of every prompt row are wanted (score)
+  ResumeOptions resume;
+  bool undo = false;  // keep a copy of the states, where it fits, so that a failed step is undone
   std::optional<uint64_t> threads;
   bool check_always = false;  // verify every chunk at every read
   Bytes tokenizer;            // heap that the caller's tokenizer holds
@@ -47,6 +56,7 @@ struct RunStats {
   double prefill_seconds = 0;
   double decode_seconds = 0;
   uint64_t prompt_tokens = 0;
+  uint64_t reused_tokens = 0;  // of the prompt, restored from a snapshot
   uint64_t generated_tokens = 0;
   uint64_t passes = 0;
   uint64_t trunk_bytes = 0;  // payload: what was asked for and used
@@ -77,9 +87,23 @@ struct GenerateOptions {
 };
 
 struct GenerateHooks {
+  /// The whole prompt has been taken in.
+  std::function<void()> on_prompt;
   /// Each new token with its logits [vocab_size], as soon as it is chosen; may throw to stop.
   std::function<void(uint32_t id, std::span<const float> logits)> on_token;
 };
+
+/// The ids of a snapshot: those taken in, then those pending.
+struct SavedIds {
+  std::vector<uint32_t> ids;
+  uint64_t taken_in;
+};
+/// Reads them without a model. Error(kCheckpoint) when the file is no usable snapshot.
+SavedIds read_saved_ids(const std::filesystem::path& snapshot);
+/// Error(kUsage) unless a snapshot could be written there.
+void check_snapshot_place(const std::filesystem::path& snapshot);
+/// Snapshots that a prompt cache keeps.
+size_t prompt_cache_capacity();
 
 class Engine {
  public:
@@ -104,12 +128,21 @@ class Engine {
   void set_progress(std::function<void(const RunProgress&)> on_progress);
 
   /// Takes the prompt in and continues it greedily. The sequence goes on from where it is (a new
-  /// engine: from nothing). Error(kUsage) for ids outside the vocabulary or a context too small.
+  /// engine: from nothing, or what was restored); the prompt may be empty when the logits of the
+  /// last position are known. Error(kUsage) for ids outside the vocabulary or a context too small.
   FinishReason generate(std::span<const uint32_t> prompt, const GenerateOptions& options,
                         const GenerateHooks& hooks);
 
   /// Log-likelihood of each id after the ones before it: ids.size() - 1 values (natural logarithm).
   std::vector<double> score(std::span<const uint32_t> ids);
+
+  /// True unless a step failed that could not be undone: then nothing can be saved.
+  bool whole() const;
+  /// Writes the sequence to `file`, complete or not at all. `ids` are all that belong to it: the
+  /// first position() were taken in, the rest is pending.
+  void save(const std::filesystem::path& file, std::span<const uint32_t> ids) const;
+  /// The same into a prompt cache, from which the oldest are then removed.
+  void save_to_cache(const std::filesystem::path& directory, std::span<const uint32_t> ids) const;
 
   RunStats stats() const;
   /// Makes a run that waits for the drive end with Error(kInterrupted). From any thread.

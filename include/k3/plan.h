@@ -34,8 +34,9 @@ struct Plan {
   uint64_t passes = 0;      // passes over the trunk for the prompt
   uint64_t expert_slots = 0;
   uint64_t threads = 0;
-  Bytes trunk_stored;              // trunk bytes of a pass with nothing pinned
-  Bytes expert_bytes;              // of one expert
+  Bytes undo;          // of the state: the copy by which a failed step is undone, if it fits
+  Bytes trunk_stored;  // trunk bytes of a pass with nothing pinned
+  Bytes expert_bytes;  // of one expert
   uint64_t experts_per_token = 0;  // experts read for a token with nothing cached, all layers
 
   Bytes total() const { return process + state + buffers + ring + experts + pinned + slack; }

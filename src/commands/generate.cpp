@@ -13,6 +13,7 @@
 #include "commands/run_options.h"
 #include "commands/run_report.h"
 #include "commands/run_session.h"
+#include "commands/sequence_files.h"
 #include "k3/engine.h"
 #include "k3/error.h"
 #include "text/tokenizer.h"
@@ -29,6 +30,7 @@ struct GenerateCommand {
   bool ignore_eos = false;
   std::vector<uint32_t> stop_ids;
   std::optional<std::filesystem::path> dump_logits;
+  SequenceOptions sequence;
 };
 
 const char* finish_name(FinishReason reason) {
@@ -93,7 +95,7 @@ class Generation {
     return json;
   }
 
-  size_t count() const { return ids_.size(); }
+  const std::vector<uint32_t>& ids() const { return ids_; }
 
  private:
   void emit(const std::string& text) {
@@ -130,33 +132,57 @@ bool ends_generation(const GenerateOptions& options, uint32_t id) {
   return has(options.eos_ids) || has(options.stop_ids);
 }
 
+/// Ids of the whole prompt: those of the snapshot that is loaded, then the new ones.
+std::vector<uint32_t> whole_prompt(const GenerateCommand& command,
+                                   const std::optional<text::Tokenizer>& tokenizer) {
+  std::vector<uint32_t> ids;
+  if (command.sequence.load) {
+    ids = read_saved_ids(*command.sequence.load).ids;
+    if (!prompt_given(command.prompt)) return ids;
+  }
+  const std::vector<uint32_t> given = read_prompt(command.prompt, tokenizer);
+  ids.insert(ids.end(), given.begin(), given.end());
+  return ids;
+}
+
+std::unique_ptr<Engine> open_engine(const GenerateCommand& command,
+                                    const std::optional<text::Tokenizer>& tokenizer,
+                                    std::span<const uint32_t> prompt) {
+  EngineOptions options = engine_options(command.run);
+  options.prompt_tokens = prompt.size();
+  options.new_tokens = command.max_tokens;
+  if (tokenizer) options.tokenizer = tokenizer->memory();
+  set_sequence_options(command.sequence, prompt, options);
+  return Engine::open(options);
+}
+
 void run_generate(const GenerateCommand& command) {
   apply_verbosity(command.output);
   const auto tokenizer = text::Tokenizer::load(command.run.model);
-  const std::vector<uint32_t> prompt = read_prompt(command.prompt, tokenizer);
-
-  EngineOptions engine_opts = engine_options(command.run);
-  engine_opts.prompt_tokens = prompt.size();
-  engine_opts.new_tokens = command.max_tokens;
-  if (tokenizer) engine_opts.tokenizer = tokenizer->memory();
-  const std::unique_ptr<Engine> engine = Engine::open(engine_opts);
+  const std::vector<uint32_t> prompt = whole_prompt(command, tokenizer);
+  SequenceFiles files(command.sequence, prompt);
+  const std::unique_ptr<Engine> engine = open_engine(command, tokenizer, prompt);
   const GenerateOptions options = generate_options(command, *engine, tokenizer, prompt.size());
 
   Generation generation(command, tokenizer);
   RunSession session(*engine, command.output);
-  const GenerateHooks hooks{.on_token = [&](uint32_t id, std::span<const float> logits) {
-    generation.take(id, logits, ends_generation(options, id));
-    session.token_done();
-  }};
+  const GenerateHooks hooks{.on_prompt = [&] { files.prompt_done(*engine); },
+                            .on_token =
+                                [&](uint32_t id, std::span<const float> logits) {
+                                  generation.take(id, logits, ends_generation(options, id));
+                                  session.token_done();
+                                }};
   FinishReason reason{};
   try {
-    reason = engine->generate(prompt, options, hooks);
+    reason = engine->generate(std::span(prompt).subspan(engine->position()), options, hooks);
   } catch (const Error& error) {
     generation.finish();
-    if (error.kind() != ErrorKind::kInterrupted) throw;
-    exit_interrupted(fmt::format("interrupted after {} tokens", generation.count()));
+    const std::string saved = files.run_failed(*engine, generation.ids());
+    if (error.kind() != ErrorKind::kInterrupted) throw Error(error.kind(), error.what() + saved);
+    exit_interrupted(fmt::format("interrupted after {} tokens{}", generation.ids().size(), saved));
   }
   generation.finish();
+  files.run_done(*engine, generation.ids());
   if (command.output.json) print(dump_json(generation.json(prompt, reason, *engine)) + "\n");
   session.report();
 }
@@ -176,6 +202,7 @@ void add_generate(CLI::App& app) {
       ->group("Generation");
   sub->add_option("--stop-id", command->stop_ids, "End after this token id; repeatable")
       ->group("Generation");
+  add_sequence_options(*sub, command->sequence);
   sub->add_option("--dump-logits", command->dump_logits,
                   "Write float32 logits, one row of the vocabulary for each new token")
       ->type_name("FILE")
@@ -187,7 +214,9 @@ void add_generate(CLI::App& app) {
       "Examples:\n"
       "  k3 generate ~/Kimi-K3 --budget 8G -p \"The capital of France is\" -n 16\n"
       "  k3 generate ~/Kimi-K3 -f prompt.txt --json > answer.json\n"
-      "  k3 generate ~/Kimi-K3 --ids 1008,10484,318 --budget 1G");
+      "  k3 generate ~/Kimi-K3 --ids 1008,10484,318 --budget 1G\n"
+      "  k3 generate ~/Kimi-K3 -f question.txt --save talk.k3seq\n"
+      "  k3 generate ~/Kimi-K3 --load talk.k3seq -f next.txt --save talk.k3seq");
   sub->callback([command] { run_generate(*command); });
 }
 

@@ -6,6 +6,12 @@
 #include "k3/error.h"
 
 namespace k3::commands {
+namespace {
+int count_given(const PromptOptions& options) {
+  return options.text.has_value() + options.file.has_value() + options.ids.has_value();
+}
+}  // namespace
+
 void add_prompt_options(CLI::App& command, PromptOptions& options) {
   command.add_option("-p,--prompt", options.text, "Prompt text")->group("Prompt (one of)");
   command.add_option("-f,--prompt-file", options.file, "File with the prompt; - is stdin")
@@ -19,9 +25,13 @@ void add_prompt_options(CLI::App& command, PromptOptions& options) {
       ->group("Prompt (one of)");
 }
 
+bool prompt_given(const PromptOptions& options) {
+  return count_given(options) > 0;
+}
+
 std::vector<uint32_t> read_prompt(const PromptOptions& options,
                                   const std::optional<text::Tokenizer>& tokenizer) {
-  const int given = options.text.has_value() + options.file.has_value() + options.ids.has_value();
+  const int given = count_given(options);
   if (given != 1) {
     throw Error(ErrorKind::kUsage,
                 fmt::format("{}; give exactly one of --prompt, --prompt-file and --ids",

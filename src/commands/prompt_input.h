@@ -22,6 +22,8 @@ struct PromptOptions {
 
 void add_prompt_options(CLI::App& command, PromptOptions& options);
 
+bool prompt_given(const PromptOptions& options);
+
 /// Ids of the prompt. Text is taken byte for byte, nothing is prepended; invalid UTF-8 becomes
 /// U+FFFD with one warning. Error(kUsage) when none or several are given, when the text needs a
 /// tokenizer that the model does not have, or when an id is no number.

@@ -16,8 +16,9 @@ std::string memory_line(const Plan& plan, const RunStats& stats) {
 }
 
 std::string speed_line(const RunStats& stats) {
-  std::string line =
-      fmt::format("prompt: {} tokens in {:.2f} s", stats.prompt_tokens, stats.prefill_seconds);
+  std::string line = fmt::format("prompt: {} tokens", stats.prompt_tokens);
+  if (stats.reused_tokens > 0) line += fmt::format(" ({} of them reused)", stats.reused_tokens);
+  line += fmt::format(" in {:.2f} s", stats.prefill_seconds);
   if (stats.generated_tokens > 1) {
     const double steps = static_cast<double>(stats.generated_tokens - 1);
     line += fmt::format("; then {:.2f} s a token ({:.2f} tokens/s)", stats.decode_seconds / steps,
@@ -77,6 +78,7 @@ OrderedJson stats_json(const RunStats& stats) {
                       {"prefill_seconds", stats.prefill_seconds},
                       {"decode_seconds", stats.decode_seconds},
                       {"prompt_tokens", stats.prompt_tokens},
+                      {"reused_tokens", stats.reused_tokens},
                       {"generated_tokens", stats.generated_tokens},
                       {"passes", stats.passes},
                       {"read_bytes",

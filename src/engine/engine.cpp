@@ -14,6 +14,8 @@
 #include "engine/machine.h"
 #include "engine/memory_plan.h"
 #include "engine/opened_model.h"
+#include "engine/prompt_cache.h"
+#include "engine/snapshot.h"
 #include "engine/step.h"
 #include "io/arena.h"
 #include "k3/error.h"
@@ -72,6 +74,24 @@ Bytes take_budget(const EngineOptions& options, const HostLimits& limits, Bytes 
   return *safe;
 }
 
+/// Snapshots to try, in order; the plan counts on the first.
+std::vector<SnapshotReader> find_snapshots(const ResumeOptions& resume,
+                                           const ModelIdentity& model) {
+  std::vector<SnapshotReader> found;
+  if (resume.cache) found = PromptCache(*resume.cache, model).find(resume.prompt);
+  if (resume.file) {
+    found.emplace_back(*resume.file);
+    found.back().require_model(model);
+    if (!found.back().begins(resume.prompt)) {
+      throw Error(ErrorKind::kCheckpoint,
+                  fmt::format("{}: its ids changed while it was being read; "
+                              "is another run writing it?",
+                              resume.file->string()));
+    }
+  }
+  return found;
+}
+
 }  // namespace
 
 struct Engine::Parts {
@@ -81,6 +101,8 @@ struct Engine::Parts {
   io::FileId trunk_id{};
   std::vector<io::FileId> shard_ids;
   weights::EmbeddingTable embedding_table{};
+  ModelIdentity identity;
+  std::vector<SnapshotReader> snapshots;  // until one was restored
   StepShape shape{};
   Plan plan;
 
@@ -93,7 +115,7 @@ struct Engine::Parts {
   std::unique_ptr<weights::EmbeddingReader> embedding;
   Activations buffers{};
   std::unique_ptr<model::SequenceState> state;
-  std::span<float> logits;
+  std::optional<Sequence> sequence;
   std::unique_ptr<Step> step;
   std::function<void(const RunProgress&)> on_progress;
   RunStats stats;
@@ -106,6 +128,8 @@ struct Engine::Parts {
       shard_ids.push_back(files.add(model.directory / model.trunk.name(shard)));
     }
     embedding_table = ::k3::embedding_table(model.trunk, shard_ids);
+    identity = model_identity(model.trunk);
+    snapshots = find_snapshots(options.resume, identity);
     make_plan(options);
   }
 
@@ -125,9 +149,10 @@ struct Engine::Parts {
         .tokenizer = options.tokenizer,
         .threads = options.threads.value_or(limits.usable_cores),
         .context = choose_context(options, model.config),
-        .prompt_rows = options.prompt_tokens,
+        .prompt_rows = options.prompt_tokens - (snapshots.empty() ? 0 : snapshots[0].position()),
         .batch_rows = options.batch_rows,
         .prompt_logits = options.prompt_logits,
+        .undo = options.undo,
         .budget = options.budget,
         .safe_budget = budget};
     plan = engine::make_plan(input);
@@ -144,6 +169,7 @@ struct Engine::Parts {
     arena = std::make_unique<io::Arena>(arena_bytes(plan));
     carve(options);
     arena->seal();
+    restore(options.resume);
   }
 
   void carve(const EngineOptions& options) {
@@ -158,7 +184,11 @@ struct Engine::Parts {
     embedding = std::make_unique<weights::EmbeddingReader>(
         embedding_table, *io,
         arena->carve<std::byte>(weights::EmbeddingReader::bytes_needed(embedding_table).value));
-    logits = arena->carve<float>(c.vocab_size);
+    const bool undo = plan.undo.value > 0;
+    sequence.emplace(Sequence{
+        .state = *state,
+        .logits = arena->carve<float>(c.vocab_size),
+        .undo = arena->carve<float>(undo ? State::kda_floats(c) + State::conv_floats(c) : 0)});
     const weights::TrunkStream::Memory memory{arena->carve<std::byte>(plan.ring.value),
                                               arena->carve<std::byte>(plan.pinned.value)};
     using Check = weights::TrunkStream::Check;
@@ -184,6 +214,23 @@ struct Engine::Parts {
                                            .on_layer = [this](uint32_t layer) { report(layer); }});
   }
 
+  /// Takes the first snapshot that is whole. A damaged one that was asked for by name is an error;
+  /// in a prompt cache it costs the tokens that it would have saved.
+  void restore(const ResumeOptions& resume) {
+    for (const SnapshotReader& snapshot : snapshots) {
+      try {
+        snapshot.restore(model.config, *sequence);
+        if (resume.cache) PromptCache::mark_used(snapshot.path());
+        break;
+      } catch (const Error& error) {
+        if (resume.file) throw;
+        PromptCache::drop(snapshot.path(), error);
+      }
+    }
+    snapshots.clear();
+    stats.prompt_tokens = stats.reused_tokens = state->position();
+  }
+
   void report(uint32_t layer) {
     if (!on_progress) return;
     on_progress({.layer = layer,
@@ -194,7 +241,7 @@ struct Engine::Parts {
   }
 
   Sequencer sequencer() {
-    return {*step, *state, *pool, kernels::table(isa), logits, plan.batch_rows, stats};
+    return {*step, *sequence, *pool, kernels::table(isa), plan.batch_rows, stats};
   }
 };
 
@@ -210,6 +257,19 @@ std::unique_ptr<Engine> Engine::open(const EngineOptions& options,
   auto parts = std::make_unique<Parts>(options);
   if (!options.plan_only) parts->allocate(options, std::move(reader));
   return std::unique_ptr<Engine>(new Engine(std::move(parts)));
+}
+
+SavedIds read_saved_ids(const std::filesystem::path& snapshot) {
+  const SnapshotReader reader(snapshot);
+  return {reader.ids(), reader.position()};
+}
+
+void check_snapshot_place(const std::filesystem::path& snapshot) {
+  engine::check_snapshot_place(snapshot);
+}
+
+size_t prompt_cache_capacity() {
+  return PromptCache::kSnapshotsMax;
 }
 
 const Plan& Engine::plan() const {
@@ -242,6 +302,27 @@ FinishReason Engine::generate(std::span<const uint32_t> prompt, const GenerateOp
 
 std::vector<double> Engine::score(std::span<const uint32_t> ids) {
   return parts_->sequencer().score(ids);
+}
+
+bool Engine::whole() const {
+  return parts_->sequence->whole;
+}
+
+void Engine::save(const std::filesystem::path& file, std::span<const uint32_t> ids) const {
+  write_snapshot(file, parts_->identity, parts_->model.config, *parts_->sequence, ids);
+}
+
+void Engine::save_to_cache(const std::filesystem::path& directory,
+                           std::span<const uint32_t> ids) const {
+  const PromptCache cache(directory, parts_->identity);
+  const std::filesystem::path file = cache.path_for(ids.first(position()));
+  std::error_code ignored;
+  if (std::filesystem::exists(file, ignored)) {
+    PromptCache::mark_used(file);
+  } else {
+    save(file, ids);
+  }
+  cache.prune();
 }
 
 RunStats Engine::stats() const {

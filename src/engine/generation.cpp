@@ -12,6 +12,8 @@
 namespace k3::engine {
 namespace {
 
+constexpr size_t kCopyGrain = 1u << 20;  // floats that a thread copies at least
+
 /// Adds the time of a scope to a counter.
 class Stopwatch {
  public:
@@ -47,35 +49,37 @@ struct OnlineScore {
 
 }  // namespace
 
-Sequencer::Sequencer(Step& step, model::SequenceState& state, ThreadPool& pool,
-                     const kernels::Kernels& kernels, std::span<float> logits, uint64_t batch_rows,
-                     RunStats& stats)
+Sequencer::Sequencer(Step& step, Sequence& sequence, ThreadPool& pool,
+                     const kernels::Kernels& kernels, uint64_t batch_rows, RunStats& stats)
     : step_(step),
-      state_(state),
+      sequence_(sequence),
       pool_(pool),
       kernels_(kernels),
-      logits_(logits),
       batch_rows_(batch_rows),
       stats_(stats),
       keep_logits_([this](size_t begin, size_t count, kernels::ColumnsOut rows) {
-        std::copy_n(rows.data, count, logits_.data() + begin);
+        sequence_.has_logits = false;  // until all have come
+        std::copy_n(rows.data, count, sequence_.logits.data() + begin);
       }) {}
 
 void Sequencer::check_ids(std::span<const uint32_t> ids, uint64_t new_tokens) const {
   for (size_t i = 0; i < ids.size(); ++i) {
-    if (ids[i] < logits_.size()) continue;
+    if (ids[i] < sequence_.logits.size()) continue;
     throw Error(ErrorKind::kUsage, fmt::format("token id {} at place {} is outside the vocabulary; "
                                                "ids run from 0 to {}",
-                                               ids[i], i, logits_.size() - 1));
+                                               ids[i], i, sequence_.logits.size() - 1));
   }
-  if (ids.empty()) throw Error(ErrorKind::kUsage, "the prompt is empty; give at least one token");
-  const uint64_t room = state_.capacity() - state_.position();
+  if (ids.empty() && !sequence_.has_logits) {
+    throw Error(ErrorKind::kUsage, "the prompt is empty; give at least one token");
+  }
+  const model::SequenceState& state = sequence_.state;
+  const uint64_t room = state.capacity() - state.position();
   if (ids.size() > room || new_tokens > room - ids.size()) {
     throw Error(
         ErrorKind::kUsage,
         fmt::format("{} tokens and {} new ones do not fit the {} positions left of a context "
                     "of {}",
-                    ids.size(), new_tokens, room, state_.capacity()));
+                    ids.size(), new_tokens, room, state.capacity()));
   }
 }
 
@@ -83,12 +87,14 @@ FinishReason Sequencer::generate(std::span<const uint32_t> prompt, const Generat
                                  const GenerateHooks& hooks) {
   check_ids(prompt, options.max_tokens);
   stats_.prompt_tokens += prompt.size();
-  prefill(prompt, options.max_tokens > 0, options.max_tokens > 1);
+  prefill(prompt, options.max_tokens > 1);
+  if (hooks.on_prompt) hooks.on_prompt();
   const Stopwatch watch(stats_.decode_seconds);
+  const std::span<const float> logits = sequence_.logits;
   for (uint64_t n = 1; n <= options.max_tokens; ++n) {
-    const uint32_t id = static_cast<uint32_t>(kernels_.argmax(logits_.data(), logits_.size()));
+    const uint32_t id = static_cast<uint32_t>(kernels_.argmax(logits.data(), logits.size()));
     ++stats_.generated_tokens;
-    hooks.on_token(id, logits_);
+    hooks.on_token(id, logits);
     if (contains(options.stop_ids, id)) return FinishReason::kStop;
     if (contains(options.eos_ids, id)) return FinishReason::kEos;
     if (n < options.max_tokens) pass({&id, 1}, 1, n + 1 < options.max_tokens, &keep_logits_);
@@ -96,19 +102,47 @@ FinishReason Sequencer::generate(std::span<const uint32_t> prompt, const Generat
   return FinishReason::kLength;
 }
 
-void Sequencer::prefill(std::span<const uint32_t> prompt, bool wants_logits, bool another_follows) {
+void Sequencer::prefill(std::span<const uint32_t> prompt, bool another_follows) {
   const Stopwatch watch(stats_.prefill_seconds);
   for (size_t begin = 0; begin < prompt.size(); begin += batch_rows_) {
     const auto ids = prompt.subspan(begin, std::min<size_t>(batch_rows_, prompt.size() - begin));
     const bool last = begin + ids.size() == prompt.size();
-    pass(ids, last && wants_logits ? 1 : 0, !last || another_follows, &keep_logits_);
+    pass(ids, last ? 1 : 0, !last || another_follows, &keep_logits_);
   }
 }
 
 void Sequencer::pass(std::span<const uint32_t> ids, size_t logit_rows, bool another_follows,
                      const LogitsSink* sink) {
-  step_.run(state_, {ids, logit_rows, another_follows, sink});
+  keep_states();
+  try {
+    step_.run(sequence_.state, {ids, logit_rows, another_follows, sink});
+  } catch (...) {
+    undo_step();
+    throw;
+  }
+  sequence_.has_logits = sink == &keep_logits_ && logit_rows > 0;
   ++stats_.passes;
+}
+
+/// What a step changes in place; cache rows beyond the position count for nothing.
+void Sequencer::keep_states() {
+  if (sequence_.undo.empty()) return;
+  const model::SequenceState::Memory& from = sequence_.state.memory();
+  float* const to = sequence_.undo.data();
+  pool_.parallel_for(from.kda.size(), kCopyGrain, [&](size_t begin, size_t end) {
+    std::copy_n(from.kda.data() + begin, end - begin, to + begin);
+  });
+  std::ranges::copy(from.conv, to + from.kda.size());
+}
+
+void Sequencer::undo_step() {
+  if (sequence_.undo.empty()) {
+    sequence_.whole = false;
+    return;
+  }
+  const model::SequenceState::Memory& to = sequence_.state.memory();
+  std::ranges::copy(sequence_.undo.first(to.kda.size()), to.kda.begin());
+  std::ranges::copy(sequence_.undo.last(to.conv.size()), to.conv.begin());
 }
 
 std::vector<double> Sequencer::score(std::span<const uint32_t> ids) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/thread_pool.h"
+#include "engine/snapshot.h"
 #include "engine/step.h"
 #include "k3/engine.h"
 
@@ -12,9 +13,8 @@ namespace k3::engine {
 
 class Sequencer {
  public:
-  Sequencer(Step& step, model::SequenceState& state, ThreadPool& pool,
-            const kernels::Kernels& kernels, std::span<float> logits, uint64_t batch_rows,
-            RunStats& stats);
+  Sequencer(Step& step, Sequence& sequence, ThreadPool& pool, const kernels::Kernels& kernels,
+            uint64_t batch_rows, RunStats& stats);
 
   /// As Engine::generate and Engine::score.
   FinishReason generate(std::span<const uint32_t> prompt, const GenerateOptions& options,
@@ -23,15 +23,16 @@ class Sequencer {
 
  private:
   void check_ids(std::span<const uint32_t> ids, uint64_t new_tokens) const;
-  void prefill(std::span<const uint32_t> prompt, bool wants_logits, bool another_follows);
+  void prefill(std::span<const uint32_t> prompt, bool another_follows);
   void pass(std::span<const uint32_t> ids, size_t logit_rows, bool another_follows,
             const LogitsSink* sink);
+  void keep_states();
+  void undo_step();
 
   Step& step_;
-  model::SequenceState& state_;
+  Sequence& sequence_;
   ThreadPool& pool_;
   const kernels::Kernels& kernels_;
-  std::span<float> logits_;
   uint64_t batch_rows_;
   RunStats& stats_;
   LogitsSink keep_logits_;

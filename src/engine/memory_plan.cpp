@@ -33,6 +33,7 @@ struct Division {
   Bytes ring;
   uint64_t slots;
   Bytes pinned;
+  bool undo = false;
 };
 
 class Planner {
@@ -58,6 +59,11 @@ class Planner {
     return floats(model::SequenceState::kda_floats(in_.config)) +
            floats(model::SequenceState::conv_floats(in_.config)) + cache(context);
   }
+  Bytes undo(const Division& d) const {
+    if (!d.undo) return Bytes{};
+    return floats(model::SequenceState::kda_floats(in_.config) +
+                  model::SequenceState::conv_floats(in_.config));
+  }
   Bytes cache(uint64_t context) const {
     return floats(model::SequenceState::cache_floats(in_.config, context));
   }
@@ -70,7 +76,7 @@ class Planner {
     return kSlackFixed + kSlackPerThread * in_.threads + Bytes{arena.value / kPagesShare};
   }
   Bytes arena(const Division& d, uint64_t context) const {
-    return state(context) + buffers(d.rows) + d.ring + slots(d.slots) + d.pinned;
+    return state(context) + undo(d) + buffers(d.rows) + d.ring + slots(d.slots) + d.pinned;
   }
   Bytes total(const Division& d, uint64_t context) const {
     const Bytes in_arena = arena(d, context);
@@ -113,6 +119,9 @@ class Planner {
     const auto set_pinned = [](Division& x, uint64_t blocks) { x.pinned = Bytes{blocks * 4096}; };
     const uint64_t trunk_blocks = trunk_padded() / 4096;
 
+    d.undo = in_.undo;
+    if (total(d, in_.context) > budget) d.undo = false;
+
     const uint64_t ring_most = std::max(d.ring.value, std::min(kRingComfort.value, trunk_padded()));
     // Ring and slots share a small budget, so that neither stays at its minimum.
     const Bytes least = total(d, in_.context);
@@ -152,7 +161,8 @@ class Planner {
   Plan describe(const Division& d) const {
     Plan plan;
     plan.process = in_.process;
-    plan.state = state(in_.context);
+    plan.state = state(in_.context) + undo(d);
+    plan.undo = undo(d);
     plan.buffers = buffers(d.rows);
     plan.ring = d.ring;
     plan.experts = slots(d.slots);
@@ -172,12 +182,16 @@ class Planner {
                   {"tokenizer", in_.tokenizer},
                   {"KDA states", floats(model::SequenceState::kda_floats(in_.config))},
                   {"convolution tails", floats(model::SequenceState::conv_floats(in_.config))},
+                  {"undo copy of the states", plan.undo},
                   {fmt::format("latent cache ({} positions)", in_.context), cache(in_.context)},
                   {fmt::format("activations ({} rows)", d.rows), plan.buffers},
                   {"trunk ring", plan.ring},
                   {fmt::format("expert slots ({})", d.slots), plan.experts},
                   {"pinned trunk", plan.pinned},
                   {"slack", plan.slack}};
+    std::erase_if(plan.lines, [&](const PlanLine& line) {
+      return plan.undo.value == 0 && line.name == "undo copy of the states";
+    });
     return plan;
   }
 

@@ -31,6 +31,7 @@ struct PlanInput {
   uint64_t prompt_rows;  // that want to go through together
   std::optional<uint64_t> batch_rows;
   bool prompt_logits;
+  bool undo = false;            // a copy of the states is wanted where it fits
   std::optional<Bytes> budget;  // given by the user
   Bytes safe_budget;            // taken otherwise
 };

@@ -21,9 +21,10 @@ std::filesystem::path directory_of(const std::filesystem::path& path) {
   return path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
 }
 
-[[noreturn]] void cannot_write(const std::filesystem::path& path, const std::string& found) {
-  throw Error(ErrorKind::kUsage,
-              fmt::format("cannot write {}: {}; name another place with -o", path.string(), found));
+[[noreturn]] void cannot_write(const std::filesystem::path& path, const std::string& found,
+                               const char* option) {
+  throw Error(ErrorKind::kUsage, fmt::format("cannot write {}: {}; name another place with {}",
+                                             path.string(), found, option));
 }
 
 [[noreturn]] void failed(const char* action, const std::filesystem::path& path) {
@@ -50,16 +51,16 @@ uint64_t file_size(int fd, const std::filesystem::path& path) {
   return static_cast<uint64_t>(status.st_size);
 }
 
-void refuse_irregular(const std::filesystem::path& path) {
+void refuse_irregular(const std::filesystem::path& path, const char* option) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0) return;  // absent; open() tells what else is wrong
-  if (!S_ISREG(status.st_mode)) cannot_write(path, "it exists and is not a regular file");
+  if (!S_ISREG(status.st_mode)) cannot_write(path, "it exists and is not a regular file", option);
 }
 
-void lock(int fd, const std::filesystem::path& target) {
+void lock(int fd, const std::filesystem::path& target, const char* option) {
   if (::flock(fd, LOCK_EX | LOCK_NB) == 0) return;
   if (errno == EWOULDBLOCK) {
-    cannot_write(target, "another process is writing it");
+    cannot_write(target, "another process is writing it", option);
   }
   log::warn(fmt::format("{}: this file system has no locks ({}): do not write it twice at once",
                         target.string(), std::strerror(errno)));
@@ -98,14 +99,14 @@ void sync_directory(const std::filesystem::path& directory) {
 
 }  // namespace
 
-PartialFile::PartialFile(std::filesystem::path target, Mode mode)
+PartialFile::PartialFile(std::filesystem::path target, Mode mode, const char* option)
     : target_(std::move(target)), partial_(target_.string() + ".partial") {
-  refuse_irregular(target_);
-  refuse_irregular(partial_);
+  refuse_irregular(target_, option);
+  refuse_irregular(partial_, option);
   do {
     fd_.reset(::open(partial_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
-    if (!fd_.valid()) cannot_write(partial_, std::strerror(errno));
-    lock(fd_.get(), target_);
+    if (!fd_.valid()) cannot_write(partial_, std::strerror(errno), option);
+    lock(fd_.get(), target_, option);
   } while (!still_named(fd_.get(), partial_));
   if (mode == Mode::kFresh) truncate(0);
 }

@@ -17,8 +17,8 @@ class PartialFile {
 
   /// Opens NAME.partial next to `target` (creating it) and locks it. Error(kUsage) when another
   /// process holds it, when the directory cannot be written, or when the target is not a regular
-  /// file.
-  PartialFile(std::filesystem::path target, Mode mode);
+  /// file; it says that `option` names another place.
+  PartialFile(std::filesystem::path target, Mode mode, const char* option = "-o");
   // The destructor leaves NAME.partial where it is unless commit() or discard() was called.
   PartialFile(const PartialFile&) = delete;
   PartialFile& operator=(const PartialFile&) = delete;
