@@ -138,9 +138,10 @@ std::byte* TrunkStream::take_ring(uint64_t size, uint64_t* taken) {
   const uint64_t capacity = memory_.ring.size();
   if (ring_used_ == 0) ring_head_ = 0;
   // A chunk is never split: what is left at the end of the ring is skipped when it is too little.
-  const uint64_t skipped = ring_head_ + size > capacity ? capacity - ring_head_ : 0;
+  const bool wraps = ring_head_ + size > capacity;
+  const uint64_t skipped = wraps ? capacity - ring_head_ : 0;  // 0 when it ended at the very end
   if (ring_used_ + skipped + size > capacity) return nullptr;
-  if (skipped > 0) ring_head_ = 0;
+  if (wraps) ring_head_ = 0;
   std::byte* bytes = memory_.ring.data() + ring_head_;
   ring_head_ += size;
   *taken = skipped + size;
