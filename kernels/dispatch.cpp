@@ -3,7 +3,9 @@
 #include <array>
 
 #include "kernels/avx2/functions.h"
+#include "kernels/avx2/limits.h"
 #include "kernels/avx512/functions.h"
+#include "kernels/avx512/limits.h"
 #include "kernels/scalar/functions.h"
 
 namespace k3::kernels {
@@ -50,6 +52,10 @@ const Kernels& table(Isa isa) {
   }
   static const Kernels scalar_table = scalar::make_table();
   return scalar_table;
+}
+
+const LimitProbes& limit_probes(Isa isa) {
+  return isa == Isa::kAvx512 ? avx512::kLimitProbes : avx2::kLimitProbes;
 }
 
 std::string_view isa_name(Isa isa) {

@@ -21,7 +21,8 @@ constexpr const char* kVersionLine = "k3 " K3_VERSION "\n";
 
 using AddCommand = void (*)(CLI::App&);
 constexpr AddCommand kCommands[] = {
-    add_pack, add_generate, add_verify, add_score, add_tokenize, add_detokenize, add_version,
+    add_pack,     add_generate,   add_verify, add_score,
+    add_tokenize, add_detokenize, add_bench,  add_version,
 };
 
 /// Thrown by print() when nobody reads stdout any more: not a failure.
@@ -104,7 +105,8 @@ int parse_and_run(CLI::App& app, int argc, char** argv) {
 /// Where no exception can be thrown any more: the C++ library ends the process when it cannot even
 /// allocate one.
 [[noreturn]] void on_terminate() {
-  write_stderr("k3: internal fault: the process cannot go on, most likely because memory ran out\n");
+  write_stderr(
+      "k3: internal fault: the process cannot go on, most likely because memory ran out\n");
   ::_exit(exit_code(ErrorKind::kInternal));
 }
 
