@@ -117,8 +117,10 @@ void on_interrupt(int) {
 }  // namespace
 
 int run_app(int argc, char** argv) {
-  // A closed pipe is then an error of write(), handled in print().
+  // A closed pipe is then an error of write(), handled in print(); a file that may not grow, one of
+  // pwrite().
   std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
   std::set_terminate(on_terminate);
   try {
     CLI::App app("Runs Kimi K3 on a CPU from disk, exactly, inside a memory budget.");

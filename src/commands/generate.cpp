@@ -182,8 +182,8 @@ void run_generate(const GenerateCommand& command) {
     exit_interrupted(fmt::format("interrupted after {} tokens{}", generation.ids().size(), saved));
   }
   generation.finish();
-  files.run_done(*engine, generation.ids());
   if (command.output.json) print(dump_json(generation.json(prompt, reason, *engine)) + "\n");
+  files.run_done(*engine, generation.ids());
   session.report();
 }
 
