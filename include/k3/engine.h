@@ -40,7 +40,7 @@ struct EngineOptions {
   std::optional<uint64_t> threads;
   bool check_always = false;  // verify every chunk at every read
   Bytes tokenizer;            // heap that the caller's tokenizer holds
-  bool plan_only = false;     // open() plans and allocates nothing
+  bool plan_only = false;     // open() plans and allocates nothing; any budget may be asked about
 };
 
 /// Where a run stands; passed to EngineHooks::on_progress from the computing thread.
@@ -118,6 +118,9 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   const Plan& plan() const;
+  /// How another budget would be divided, whether or not this host has it. Error(kBudget) when it
+  /// is too small.
+  Plan plan_for(Bytes budget) const;
   uint64_t vocab_size() const;
   uint64_t max_positions() const;  // of the model
   /// The eos ids of config.json and generation_config.json.

@@ -38,6 +38,7 @@ struct Plan {
   Bytes trunk_stored;  // trunk bytes of a pass with nothing pinned
   Bytes expert_bytes;  // of one expert
   uint64_t experts_per_token = 0;  // experts read for a token with nothing cached, all layers
+  Bytes embedding_row;             // read for a token
 
   Bytes total() const { return process + state + buffers + ring + experts + pinned + slack; }
   /// Bytes read from the drive for one token, expert cache apart.

@@ -63,7 +63,7 @@ weights::EmbeddingTable embedding_table(const weights::TrunkFile& trunk,
 
 Bytes take_budget(const EngineOptions& options, const HostLimits& limits, Bytes resident) {
   if (options.budget) {
-    check_budget(limits, *options.budget);
+    if (!options.plan_only) check_budget(limits, *options.budget);
     return *options.budget;
   }
   const std::optional<Bytes> safe = safe_budget(limits, resident);
@@ -103,6 +103,7 @@ struct Engine::Parts {
   weights::EmbeddingTable embedding_table{};
   ModelIdentity identity;
   std::vector<SnapshotReader> snapshots;  // until one was restored
+  std::optional<PlanInput> input;  // refers to `model`
   StepShape shape{};
   Plan plan;
 
@@ -130,20 +131,23 @@ struct Engine::Parts {
     embedding_table = ::k3::embedding_table(model.trunk, shard_ids);
     identity = model_identity(model.trunk);
     snapshots = find_snapshots(options.resume, identity);
-    make_plan(options);
+    input.emplace(plan_input(options));
+    plan = make_plan(*input);
+    shape = step_shape(*input, plan);
   }
 
-  void make_plan(const EngineOptions& options) {
+  PlanInput plan_input(const EngineOptions& options) const {
     const Bytes resident = resident_bytes().value_or(kProcessUnknown);
     const HostLimits limits = read_host_limits();
     const Bytes budget = take_budget(options, limits, resident);
-    const PlanInput input{
+    return {
         .config = model.config,
         .chunks = model.trunk.chunks(),
         .head_chunk_rows = model.head_chunk_rows(),
         .expert_slot = weights::ExpertCache::slot_bytes(model.trunk),
         .expert_payload = model.expert_payload(),
         .embedding_buffer = weights::EmbeddingReader::bytes_needed(embedding_table),
+        .embedding_row = Bytes{embedding_table.cols * weights::dtype_bytes(embedding_table.dtype)},
         .process = resident,
         .index = model.trunk.manifest_bytes(),
         .tokenizer = options.tokenizer,
@@ -155,8 +159,6 @@ struct Engine::Parts {
         .undo = options.undo,
         .budget = options.budget,
         .safe_budget = budget};
-    plan = engine::make_plan(input);
-    shape = step_shape(input, plan);
   }
 
   void allocate(const EngineOptions& options, std::unique_ptr<io::BlockReader> reader) {
@@ -274,6 +276,11 @@ size_t prompt_cache_capacity() {
 
 const Plan& Engine::plan() const {
   return parts_->plan;
+}
+Plan Engine::plan_for(Bytes budget) const {
+  PlanInput input = *parts_->input;
+  input.budget = budget;
+  return make_plan(input);
 }
 uint64_t Engine::vocab_size() const {
   return parts_->model.config.vocab_size;

@@ -22,6 +22,9 @@ constexpr uint64_t kSlotsComfort = 18;
 constexpr Bytes kSlackFixed{6u << 20};
 constexpr Bytes kSlackPerThread{256u << 10};
 constexpr uint64_t kPagesShare = 256;
+// What is resident at start differs by this much from run to run; a least budget that is told to
+// somebody holds for the next run.
+constexpr Bytes kProcessVaries{1u << 20};
 
 Bytes floats(uint64_t count) {
   return io::Arena::padded(Bytes{4} * count);
@@ -47,7 +50,7 @@ class Planner {
     Plan plan = describe(divide(budget));
     plan.budget = budget;
     plan.budget_given = in_.budget.has_value();
-    plan.least_budget = least;
+    plan.least_budget = usable(least);
     return plan;
   }
 
@@ -174,6 +177,7 @@ class Planner {
     plan.expert_slots = d.slots;
     plan.threads = in_.threads;
     plan.expert_bytes = in_.expert_payload;
+    plan.embedding_row = in_.embedding_row;
     plan.experts_per_token = uint64_t{in_.config.moe_layers()} * in_.config.experts_per_token;
     count_pinned(plan);
     const Bytes code = in_.process - in_.index - in_.tokenizer;
@@ -206,14 +210,14 @@ class Planner {
   [[noreturn]] void refuse(Bytes budget, Bytes least) const {
     const std::string found =
         fmt::format("a budget of {} cannot hold this run: {} is the least that would do",
-                    format_bytes(budget), format_bytes(round_up(least)));
-    if (total(floor_division(), 1) > budget) {
+                    format_bytes(budget), format_bytes(usable(least)));
+    if (total(floor_division(), 1) + kProcessVaries > budget) {
       throw Error(ErrorKind::kBudget, found + "; give a larger --budget");
     }
     uint64_t low = 1, high = in_.context;
     while (low < high) {
       const uint64_t middle = low + (high - low + 1) / 2;
-      if (total(floor_division(), middle) <= budget) {
+      if (total(floor_division(), middle) + kProcessVaries <= budget) {
         low = middle;
       } else {
         high = middle - 1;
@@ -224,8 +228,10 @@ class Planner {
                             in_.context, low));
   }
 
-  /// Up to what format_bytes can show, so that the figure in the message works as a budget.
-  static Bytes round_up(Bytes bytes) {
+  /// What works as a budget when the run is started again: with what varies, and up to three
+  /// digits, which is what messages show.
+  static Bytes usable(Bytes least) {
+    const Bytes bytes = least + kProcessVaries;
     uint64_t unit = 1;
     while (bytes.value / unit >= 1000) unit *= 10;
     return Bytes{(bytes.value + unit - 1) / unit * unit};

@@ -24,6 +24,7 @@ struct PlanInput {
   Bytes expert_slot;     // one slot
   Bytes expert_payload;  // one expert
   Bytes embedding_buffer;
+  Bytes embedding_row;     // one row, as stored
   Bytes process;           // resident before anything is allocated
   Bytes index, tokenizer;  // of it, for the report
   uint64_t threads;

@@ -1,0 +1,61 @@
+#include "commands/drive_speeds.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace k3::commands {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kShardsMeasured = 8;
+constexpr Bytes kExpertRequest{16u << 20};  // an expert of the released model has 17.5 MB
+constexpr size_t kExpertsInFlight = 4;
+
+/// Some of them, evenly over their names.
+std::vector<fs::path> some_shards(const fs::path& model) {
+  std::vector<fs::path> shards;
+  for (const auto& entry : fs::directory_iterator(model)) {
+    if (entry.path().extension() == ".safetensors") shards.push_back(entry.path());
+  }
+  std::sort(shards.begin(), shards.end());
+  std::vector<fs::path> some;
+  const size_t count = std::min(kShardsMeasured, shards.size());
+  for (size_t i = 0; i < count; ++i)
+    some.push_back(shards[(2 * i + 1) * shards.size() / (2 * count)]);
+  return some;
+}
+
+double seconds_at(Bytes bytes, double gbps) {
+  return gbps > 0 ? static_cast<double>(bytes.value) / (gbps * 1e9) : 0.0;
+}
+
+}  // namespace
+
+io::ReadSpeed measure_experts(const fs::path& model) {
+  return io::measure_reading(
+      some_shards(model),
+      {.request = kExpertRequest, .in_flight = kExpertsInFlight, .spread = true});
+}
+
+io::ReadSpeed measure_trunk(const fs::path& trunk) {
+  return io::measure_reading({trunk}, {});
+}
+
+DriveSpeeds measure_drives(const fs::path& model, const fs::path& trunk) {
+  const io::ReadSpeed experts = measure_experts(model);
+  const io::ReadSpeed chunks = measure_trunk(trunk);
+  return {.trunk_gbps = chunks.gbps(),
+          .experts_gbps = experts.gbps(),
+          .one_drive = io::drive_facts(model).device_id == io::drive_facts(trunk).device_id,
+          .holes = experts.holes || chunks.holes};
+}
+
+double read_seconds(const Plan& plan, const DriveSpeeds& speeds) {
+  const double trunk = seconds_at(plan.trunk_per_token(), speeds.trunk_gbps);
+  const double experts =
+      seconds_at(plan.experts_per_token_bytes() + plan.embedding_row, speeds.experts_gbps);
+  return speeds.one_drive ? trunk + experts : std::max(trunk, experts);
+}
+
+}  // namespace k3::commands
