@@ -103,7 +103,7 @@ struct Engine::Parts {
   weights::EmbeddingTable embedding_table{};
   ModelIdentity identity;
   std::vector<SnapshotReader> snapshots;  // until one was restored
-  std::optional<PlanInput> input;  // refers to `model`
+  std::optional<PlanInput> input;         // refers to `model`
   StepShape shape{};
   Plan plan;
 

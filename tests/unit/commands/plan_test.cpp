@@ -1,0 +1,118 @@
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "support/checkpoint_maker.h"
+#include "support/run_k3.h"
+#include "support/test_data.h"
+
+namespace {
+
+namespace fs = std::filesystem;
+using namespace k3;        // NOLINT
+using namespace k3::test;  // NOLINT
+
+class PlanCommand : public testing::Test {
+ protected:
+  PlanCommand() : model(dir.path() / "model") {
+    make_checkpoint(model);
+    EXPECT_EQ(run_k3({.args = {"pack", model.string()}}).exit_code, 0);
+  }
+  K3Result plan(std::vector<std::string> more) const {
+    more.insert(more.begin(), {"plan", model.string()});
+    return run_k3({.args = std::move(more)});
+  }
+  Json plan_json(std::vector<std::string> more) const {
+    more.push_back("--json");
+    const K3Result result = plan(std::move(more));
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return parse_json(result.out, "stdout");
+  }
+
+  TempDir dir;
+  fs::path model;
+};
+
+TEST_F(PlanCommand, LinesSumToTheTotalAndTheTotalStaysInsideTheBudget) {
+  const Json json = plan_json({"--budget", "40M", "--disk-gbps", "1"});
+  uint64_t sum = 0;
+  for (const Json& line : json["lines"]) sum += line["bytes"].get<uint64_t>();
+  EXPECT_EQ(sum, json["total_bytes"]);
+  EXPECT_LE(json["total_bytes"], json["budget_bytes"]);
+  EXPECT_EQ(json["budget_bytes"], 40'000'000u);
+}
+
+TEST_F(PlanCommand, PlansABudgetThatNoMachineHasWithoutTakingMemory) {
+  const Json json = plan_json({"--budget", "1000T", "--disk-gbps", "1"});
+  EXPECT_EQ(json["budget_bytes"], 1'000'000'000'000'000u);
+  EXPECT_EQ(json["bytes_per_token"]["trunk"], 0u);
+}
+
+TEST_F(PlanCommand, SecondsAreBytesByTheGivenSpeedAndMoreMemoryNeverCostsTime) {
+  const Json json = plan_json({"--budget", "20M", "--disk-gbps", "2"});
+  const double bytes = json["bytes_per_token"]["total"].get<double>();
+  EXPECT_NEAR(json["seconds_per_token"].get<double>(), bytes / 2e9, bytes / 2e9 * 1e-6);
+  ASSERT_EQ(json["what_if"].size(), 3u);
+  for (const Json& other : json["what_if"]) {
+    EXPECT_LE(other["seconds_per_token"], json["seconds_per_token"]) << other;
+  }
+  EXPECT_EQ(json["what_if"][0]["budget_bytes"], 40'000'000u);
+  EXPECT_EQ(json["what_if"][1]["budget_bytes"], 80'000'000u);
+}
+
+TEST_F(PlanCommand, MeasuresTheDriveWhenNoSpeedIsGiven) {
+  const Json json = plan_json({"--budget", "40M"});
+  EXPECT_EQ(json["drive"]["measured"], true);
+  EXPECT_GT(json["drive"]["trunk_gbps"], 0.0);
+  EXPECT_GT(json["drive"]["experts_gbps"], 0.0);
+}
+
+TEST_F(PlanCommand, PrintsATableABarAndBytesForAToken) {
+  const K3Result result = plan({"--budget", "40M", "--disk-gbps", "1"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  for (const char* part : {"KDA states", "latent cache", "pinned trunk", "[C", "read for a token",
+                           "2 times the memory", "two such drives"}) {
+    EXPECT_NE(result.out.find(part), std::string::npos) << part << "\n" << result.out;
+  }
+}
+
+TEST_F(PlanCommand, RefusesTooSmallABudgetWithOneThatWorks) {
+  const K3Result result = plan({"--budget", "1M", "--disk-gbps", "1"});
+  EXPECT_EQ(result.exit_code, 5);
+  const std::string words = " is the least that would do";
+  const size_t end = result.err.find(words);
+  ASSERT_NE(end, std::string::npos) << result.err;
+  const size_t begin = result.err.rfind(": ", end) + 2;
+  std::string least = result.err.substr(begin, end - begin);
+  std::erase(least, ' ');
+  EXPECT_EQ(plan({"--budget", least, "--disk-gbps", "1"}).exit_code, 0) << least;
+}
+
+TEST_F(PlanCommand, TellsTheLargestContextThatFitsAndItFits) {
+  const Json roomy = plan_json({"--budget", "1G", "-c", "64", "--disk-gbps", "1"});
+  const uint64_t least = roomy["least_budget_bytes"].get<uint64_t>();
+  // Room for about a hundred more positions of this model, not for all.
+  const std::string budget = std::to_string(least + 50'000);
+  const std::string most = "4096";  // the model's own limit
+  const K3Result refused = plan({"--budget", budget, "-c", most, "--disk-gbps", "1"});
+  EXPECT_EQ(refused.exit_code, 5) << refused.err;
+  const std::string words = "the largest context that fits is ";
+  const size_t at = refused.err.find(words);
+  ASSERT_NE(at, std::string::npos) << refused.err;
+  const uint64_t fits = std::stoull(refused.err.substr(at + words.size()));
+  EXPECT_GE(fits, 64u);
+  EXPECT_EQ(plan({"--budget", budget, "-c", std::to_string(fits), "--disk-gbps", "1"}).exit_code,
+            0);
+}
+
+TEST_F(PlanCommand, WithoutATrunkFileSaysHowToMakeOne) {
+  fs::remove(model / "trunk.k3");
+  const K3Result result = plan({"--budget", "40M"});
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_NE(result.err.find("k3 pack"), std::string::npos) << result.err;
+}
+
+}  // namespace
