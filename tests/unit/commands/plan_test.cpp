@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -92,11 +93,14 @@ TEST_F(PlanCommand, RefusesTooSmallABudgetWithOneThatWorks) {
 }
 
 TEST_F(PlanCommand, TellsTheLargestContextThatFitsAndItFits) {
+  Json config = tiny_config();
+  config["text_config"]["max_position_embeddings"] = 1u << 20;
+  std::ofstream(model / "config.json") << config;
   const Json roomy = plan_json({"--budget", "1G", "-c", "64", "--disk-gbps", "1"});
   const uint64_t least = roomy["least_budget_bytes"].get<uint64_t>();
-  // Room for about a hundred more positions of this model, not for all.
-  const std::string budget = std::to_string(least + 50'000);
-  const std::string most = "4096";  // the model's own limit
+  // Room for some more positions, not for all.
+  const std::string budget = std::to_string(least + 4'000'000);
+  const std::string most = std::to_string(1u << 20);
   const K3Result refused = plan({"--budget", budget, "-c", most, "--disk-gbps", "1"});
   EXPECT_EQ(refused.exit_code, 5) << refused.err;
   const std::string words = "the largest context that fits is ";
