@@ -21,8 +21,8 @@ constexpr const char* kVersionLine = "k3 " K3_VERSION "\n";
 
 using AddCommand = void (*)(CLI::App&);
 constexpr AddCommand kCommands[] = {
-    add_pack,     add_generate, add_plan,       add_doctor, add_verify,
-    add_score,    add_tokenize, add_detokenize, add_bench,  add_version,
+    add_pack,  add_generate, add_plan,       add_doctor, add_verify,
+    add_score, add_tokenize, add_detokenize, add_bench,  add_version,
 };
 
 /// Thrown by print() when nobody reads stdout any more: not a failure.
