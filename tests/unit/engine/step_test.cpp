@@ -13,9 +13,11 @@
 
 #include "kernels/dispatch.h"
 #include "support/checkpoint_maker.h"
+#include "support/messages.h"
 #include "support/plain_model.h"
 #include "support/run_k3.h"
 #include "support/test_data.h"
+#include "unit/weights/trunk_model.h"
 
 namespace k3::engine {
 namespace {
@@ -73,11 +75,12 @@ std::vector<std::string> instruction_sets() {
   return names;
 }
 
-void expect_same_bits(const fs::path& model, const std::vector<uint32_t>& prompt) {
+/// Packs in chunks of so few bytes that matrices are cut, also inside the rows of a head.
+void expect_same_bits(const fs::path& model, uint64_t chunk_bytes,
+                      const std::vector<uint32_t>& prompt) {
   const test::TempDir dir;
   const fs::path trunk = dir.path() / "trunk.k3";
-  const auto pack = test::run_k3({.args = {"pack", model.string(), "-o", trunk.string()}});
-  ASSERT_EQ(pack.exit_code, 0) << pack.err;
+  weights::write_trunk(test::TrunkModel(model).input(chunk_bytes), trunk, {});
   const Vector expected = plain_logits(model, prompt);
   for (const std::string& isa : instruction_sets()) {
     const Vector found = program_logits(model, trunk, prompt, isa);
@@ -101,14 +104,72 @@ TEST(Step, HasTheBitsOfTheContractWrittenOutPlainlyOverTwoTilesOfPositions) {
   config["text_config"]["routed_scaling_factor"] = 0.7;
   config["text_config"]["num_experts_per_token"] = 5;
   test::make_checkpoint(dir.path(), {.config = config});
-  expect_same_bits(dir.path(), some_ids(261, 300));
+  expect_same_bits(dir.path(), 1024, some_ids(261, 300));
 }
 
 TEST(Step, HasTheBitsOfTheContractWrittenOutPlainlyOnAllTestModels) {
   for (const char* model : {"tiny-k3", "random-a", "random-b", "random-c", "oracle"}) {
     SCOPED_TRACE(model);
-    expect_same_bits(test::data_dir() / model, some_ids(9, 100));
+    expect_same_bits(test::data_dir() / model, 4096, some_ids(9, 100));
   }
+}
+
+// ---- Numbers that are not finite.
+
+class NotFinite : public testing::Test {
+ protected:
+  test::MadeModel made_;
+  test::TrunkModel model_{made_.directory()};
+
+  fs::path shard(uint32_t number) const {
+    return made_.directory() / model_.index.shards()[number].name;
+  }
+
+  /// The same scale byte in row 5 of w1 of every expert of the first layer that has experts.
+  void set_scales(uint8_t byte) {
+    for (uint32_t expert = 0; expert < model_.config.num_experts; ++expert) {
+      const weights::ExpertLocation& at = model_.index.expert(0, expert);
+      const auto part = static_cast<size_t>(weights::ExpertPart::kW1Scale);
+      const uint64_t row = model_.config.latent_size / 32;
+      test::write_bytes(shard(at.shard), at.offset[part] + 5 * row,
+                        std::string(row, static_cast<char>(byte)));
+    }
+  }
+
+  test::K3Result run() {
+    const std::string trunk = (made_.dir.path() / "trunk.k3").string();
+    model_.pack(trunk);
+    return test::run_k3({.args = {"generate", made_.directory().string(), "--trunk", trunk, "-n",
+                                  "1", "--ids", "1,2,3"}});
+  }
+};
+
+TEST_F(NotFinite, AProductThatOverflowsEndsTheRunNamingLayerAndOperation) {
+  set_scales(254);  // 2^127: sums of such weights are infinite, and SiTU would cap them
+  const test::K3Result result = run();
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_TRUE(
+      test::mentions(result.err, "not a finite number in layer 1, routed expert, w1 and w3"));
+}
+
+TEST_F(NotFinite, TheFormatsNaNAmongScalesIsAnErrorOfReadingNamingExpertAndRow) {
+  set_scales(255);
+  const test::K3Result result = run();
+  EXPECT_EQ(result.exit_code, 4);
+  EXPECT_TRUE(test::mentions(result.err, "scale byte 255 (not a number) in w1 row 5"));
+  EXPECT_TRUE(test::mentions(result.err, "layer 1"));
+}
+
+TEST_F(NotFinite, ANaNInTheEmbeddingIsFoundThoughNoTrunkHoldsIt) {
+  const auto& names = model_.request.tensors;
+  const auto found = std::ranges::find(names, "language_model.model.embed_tokens.weight");
+  ASSERT_NE(found, names.end());
+  const auto& at = model_.index.tensor(static_cast<size_t>(found - names.begin()));
+  const uint64_t row = 2 * model_.config.hidden_size;
+  test::write_bytes(shard(at.shard), at.offset + 2 * row, "\xC0\x7F");
+  const test::K3Result result = run();
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_TRUE(test::mentions(result.err, "not a finite number in layer 0, embedding"));
 }
 
 }  // namespace
