@@ -336,7 +336,8 @@ RunStats Engine::stats() const {
   RunStats stats = parts_->stats;
   const io::IoStats io = parts_->io->stats();
   stats.trunk_bytes = parts_->trunk->stats().streamed_bytes;
-  stats.checksum_retries = parts_->trunk->stats().checksum_retries;
+  stats.checksum_retries =
+      parts_->trunk->stats().checksum_retries + parts_->experts->stats().checksum_retries;
   stats.expert_bytes = parts_->experts->stats().read_bytes;
   stats.expert_hits = parts_->experts->stats().hits;
   stats.expert_uses = parts_->experts->stats().uses;

@@ -387,6 +387,11 @@ void IoThread::wait(ReadJob& job) {
   if (job.error != 0) throw_read_error(job, state_->files.path(job.file));
 }
 
+void IoThread::settle(ReadJob& job) {
+  std::unique_lock lock(state_->mutex);
+  state_->job_done.wait(lock, [&] { return done(job); });
+}
+
 void IoThread::interrupt() {
   {
     const std::lock_guard lock(state_->mutex);

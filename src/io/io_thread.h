@@ -22,7 +22,8 @@ namespace k3::io {
 
 enum class Lane : uint8_t { kUrgent, kBackground };
 
-/// Owned by the caller, at one address from request() until wait() returned (or the thread ended).
+/// Owned by the caller, at one address from request() until the job has ended: that a wait() was
+/// interrupted is not enough.
 struct ReadJob {
   // Set by the caller.
   FileId file{};
@@ -73,6 +74,9 @@ class IoThread {
   /// Blocks until the job has ended; throws Error(kRead) if it failed, Error(kInterrupted) when
   /// interrupt() was called meanwhile.
   void wait(ReadJob& job);
+  /// Blocks until the job has ended, well or not, and even after interrupt(): then nothing writes
+  /// to its memory any more.
+  void settle(ReadJob& job);
   /// Makes every present and future wait() that would block throw Error(kInterrupted). Safe from a
   /// signal-watching thread; not from a signal handler.
   void interrupt();

@@ -29,6 +29,10 @@ EmbeddingReader::EmbeddingReader(const EmbeddingTable& table, io::IoThread& io,
   K3_CHECK(memory.size() >= bytes_needed(table).value);
 }
 
+EmbeddingReader::~EmbeddingReader() {
+  for (io::ReadJob& job : jobs_) io_.settle(job);
+}
+
 void EmbeddingReader::request(std::span<const uint32_t> ids) {
   for (size_t i = 0; i < ids.size(); ++i) {
     io::ReadJob& job = jobs_[i];

@@ -25,6 +25,9 @@ class EmbeddingReader {
   static Bytes bytes_needed(const EmbeddingTable& table);
 
   EmbeddingReader(const EmbeddingTable& table, io::IoThread& io, std::span<std::byte> memory);
+  ~EmbeddingReader();
+  EmbeddingReader(const EmbeddingReader&) = delete;
+  EmbeddingReader& operator=(const EmbeddingReader&) = delete;
 
   /// Calls use(i, row bytes as stored) for each id in order. Error(kRead) when a row cannot be
   /// read. Ids are inside the table (checked by the caller).

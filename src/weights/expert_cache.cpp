@@ -78,13 +78,7 @@ ExpertCache::ExpertCache(const TrunkFile& file, io::IoThread& io, std::span<std:
 ExpertCache::~ExpertCache() {
   for (Slot& slot : slots_) {
     if (slot.state != SlotState::kLoading) continue;
-    for (size_t i = 0; i < slot.job_count; ++i) {
-      try {
-        io_.wait(slot.jobs[i]);
-      } catch (const Error&) {
-        // Nobody wants these bytes any more.
-      }
-    }
+    for (size_t i = 0; i < slot.job_count; ++i) io_.settle(slot.jobs[i]);
   }
 }
 
@@ -192,8 +186,9 @@ void ExpertCache::finish(Slot& slot) {
       throw Error(ErrorKind::kRead,
                   fmt::format("{}: its bytes do not match the checksum that was recorded when "
                               "packing, read twice; check the drive and download the shard again",
-                              describe(slot.key)));
+                              locate(slot.key, 0)));
     }
+    ++stats_.checksum_retries;
     load(slot);
   }
   check_scales(slot);
@@ -223,13 +218,19 @@ void ExpertCache::check_scales(const Slot& slot) const {
         ErrorKind::kRead,
         fmt::format("{}: scale byte 255 (not a number) in w{} row {}; the shard is damaged, "
                     "download it again",
-                    describe(slot.key), matrix + 1, row));
+                    locate(slot.key, part), matrix + 1, row));
   }
 }
 
 std::string ExpertCache::describe(uint32_t key) const {
   return fmt::format("layer {}, expert {}", options_.first_layer + key / per_layer_,
                      key % per_layer_);
+}
+
+std::string ExpertCache::locate(uint32_t key, size_t part) const {
+  const ExpertRecord& expert = file_.expert(key / per_layer_, key % per_layer_);
+  return fmt::format("{} at {}, {}", file_.name(file_.shards()[expert.shard]), expert.offset[part],
+                     describe(key));
 }
 
 std::string ExpertCache::describe_job(const io::ReadJob& job) {

@@ -27,6 +27,7 @@ struct ExpertStats {
   uint64_t read_bytes = 0;  // payload of experts that were read and used
   uint64_t uses = 0;
   uint64_t hits = 0;  // uses that needed no read
+  uint64_t checksum_retries = 0;
 };
 
 class ExpertCache {
@@ -81,6 +82,8 @@ class ExpertCache {
   void check_scales(const Slot& slot) const;
   bool checksum_matches(const Slot& slot) const;
   std::string describe(uint32_t key) const;
+  /// The same after the shard and the offset of a part.
+  std::string locate(uint32_t key, size_t part) const;
   static std::string describe_job(const io::ReadJob& job);
 
   const TrunkFile& file_;

@@ -69,12 +69,7 @@ TrunkStream::TrunkStream(const TrunkFile& file, io::FileId id, io::IoThread& io,
 TrunkStream::~TrunkStream() {
   for (uint64_t s = front_; s < ahead_; ++s) {
     Entry& entry = entries_[s % kEntriesMax];
-    if (!entry.reading) continue;
-    try {
-      io_.wait(entry.job);
-    } catch (const Error&) {
-      // Nobody wants these bytes any more.
-    }
+    if (entry.reading) io_.settle(entry.job);
   }
 }
 
@@ -94,8 +89,8 @@ ChunkView TrunkStream::next() {
   const ChunkRecord& chunk = file_.chunks()[entry.chunk];
   if (entry.reading) {
     io_.wait(entry.job);
-    entry.reading = false;
     verify(entry);
+    entry.reading = false;
     stats_.streamed_bytes += chunk.stored_bytes;
     if (pinned_offset_[entry.chunk] != kNotPinned) resident_[entry.chunk] = true;
   }

@@ -58,7 +58,7 @@ TEST(ReadFaults, AFailureOfAnyReadEndsTheRunSayingWhatWasReadWhereAfterTheTokens
       R"(reading .*(tiny-k3/model-.*\.safetensors|plain\.k3) at \d+ \(\d+ bytes, )"
       R"((layer \d+, expert \d+|embedding of token \d+|.* rows \d+\.\.\d+|.* small tensors)\): )"
       R"(Input/output error at \d+; .*)");
-  size_t before = 0;
+  size_t most = 0;
   for (const uint64_t n : sampled_reads(known.reads, 100)) {
     const FaultyOutcome outcome = run_with({.fail_read = n}, control());
     if (!outcome.error) {  // this run happened to need fewer reads
@@ -68,10 +68,9 @@ TEST(ReadFaults, AFailureOfAnyReadEndsTheRunSayingWhatWasReadWhereAfterTheTokens
     ASSERT_EQ(outcome.error, ErrorKind::kRead) << "read " << n << ": " << outcome.message;
     EXPECT_TRUE(std::regex_match(outcome.message, form)) << outcome.message;
     EXPECT_TRUE(std::equal(outcome.ids.begin(), outcome.ids.end(), known.outcome.ids.begin()));
-    EXPECT_GE(outcome.ids.size(), before) << "read " << n;
-    before = outcome.ids.size();
+    most = std::max(most, outcome.ids.size());
   }
-  EXPECT_EQ(before, kRunTokens - 1);
+  EXPECT_EQ(most, kRunTokens - 1);  // a failure in the last pass takes no token back
 }
 
 TEST(ReadFaults, AnEarlyEndOfAFileEndsTheRunSayingThatItIsIncomplete) {
