@@ -18,6 +18,7 @@
 #include "text/tokenizer.h"
 #include "weights/checkpoint_index.h"
 #include "weights/chunk_check.h"
+#include "weights/file_hashes.h"
 #include "weights/model_directory.h"
 #include "weights/trunk_file.h"
 
@@ -29,6 +30,7 @@ namespace fs = std::filesystem;
 struct VerifyOptions {
   fs::path model;
   fs::path trunk;  // empty: MODEL/trunk.k3, if it is there
+  bool hashes = false;
   Output output;
 };
 
@@ -39,6 +41,7 @@ struct Findings {
   Bytes bytes;        // of all shards
   std::string trunk;  // the trunk file that was checked, if any
   uint64_t chunks = 0;
+  uint64_t hashed = 0;  // files whose SHA-256 was compared
 };
 
 /// Runs one check; that the files are not usable is a finding here, not the end.
@@ -104,6 +107,23 @@ void check_trunk(const VerifyOptions& options, const std::optional<model::Config
   }
 }
 
+void check_hashes(const VerifyOptions& options, Findings& findings) {
+  const std::vector<weights::KnownFile> files = weights::known_files(options.model);
+  Progress progress(options.output.quiet);
+  const auto show = [&](Bytes done, Bytes total) {
+    throw_if_interrupted("interrupted; nothing was changed");
+    progress.update([&] {
+      return fmt::format("hashes: {} of {}, {:.2f} GB/s, {} left", format_bytes(done),
+                         format_bytes(total),
+                         static_cast<double>(done.value) / 1e9 / progress.seconds(),
+                         remaining_time(progress.seconds(), done.value, total.value));
+    });
+  };
+  const auto damaged = weights::damaged_files(options.model, files, show);
+  findings.hashed = files.size();
+  findings.problems.insert(findings.problems.end(), damaged.begin(), damaged.end());
+}
+
 fs::path trunk_to_check(const VerifyOptions& options) {
   if (!options.trunk.empty()) return options.trunk;
   const fs::path usual = options.model / "trunk.k3";
@@ -118,6 +138,7 @@ Findings verify(const VerifyOptions& options) {
   note(findings, [&] { check_shards(directory, config, findings); });
   // A checkpoint without tokenizer files is whole: it runs on ids.
   note(findings, [&] { text::Tokenizer::load(directory); });
+  if (options.hashes) note(findings, [&] { check_hashes(options, findings); });
   findings.trunk = trunk_to_check(options).string();
   if (!findings.trunk.empty()) note(findings, [&] { check_trunk(options, config, findings); });
   return findings;
@@ -131,7 +152,8 @@ std::string as_json(const Findings& findings) {
       {"tensors", findings.tensors},
       {"bytes", findings.bytes.value},
       {"trunk", findings.trunk.empty() ? OrderedJson() : OrderedJson(findings.trunk)},
-      {"chunks", findings.chunks}};
+      {"chunks", findings.chunks},
+      {"hashed", findings.hashed}};
   return dump_json(object) + "\n";
 }
 
@@ -140,9 +162,11 @@ std::string as_text(const fs::path& directory, const Findings& findings) {
     const std::string trunk = findings.trunk.empty() ? ""
                                                      : fmt::format("; {}: {} chunks fit",
                                                                    findings.trunk, findings.chunks);
-    return fmt::format("{}: ok, {} shards, {} tensors, {}: structure and sizes are right{}\n",
+    const std::string hashes =
+        findings.hashed == 0 ? "" : fmt::format("; SHA-256 of {} files fit", findings.hashed);
+    return fmt::format("{}: ok, {} shards, {} tensors, {}: structure and sizes are right{}{}\n",
                        directory.string(), findings.shards, findings.tensors,
-                       format_bytes(findings.bytes), trunk);
+                       format_bytes(findings.bytes), hashes, trunk);
   }
   return fmt::format("{}\n", fmt::join(findings.problems, "\n"));
 }
@@ -168,16 +192,19 @@ void add_verify(CLI::App& app) {
       ->add_option("--trunk", options->trunk,
                    "Trunk file to check as well [MODEL/trunk.k3, if it is there]")
       ->type_name("FILE");
+  command->add_flag("--hashes", options->hashes,
+                    "Also SHA-256 of whole files: those of MODEL/SHA256SUMS, or the shards as "
+                    "published [off]");
   add_json(*command, options->output);
   add_verbosity(*command, options->output);
   command->footer(
       "Checks structure and size of every file and that they fit each other and config.json. Of a\n"
-      "trunk file every chunk is read and compared with its checksum; no weights are read from "
-      "the\n"
-      "shards. Each problem is one line on stdout, and the exit code is 3.\n"
+      "trunk file every chunk is read and compared with its checksum; weights are read from the\n"
+      "shards with --hashes only. Each problem is one line on stdout, and the exit code is 3.\n"
       "\n"
       "Examples:\n"
       "  k3 verify MODEL\n"
+      "  k3 verify MODEL --hashes\n"
       "  k3 verify MODEL --trunk /mnt/nvme/k3.trunk --json");
   command->callback([options] { run_verify(*options); });
 }

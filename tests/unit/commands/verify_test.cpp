@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <fstream>
 
+#include "base/hash.h"
 #include "base/json.h"
+#include "io/direct_file.h"
 #include "support/checkpoint_maker.h"
 #include "support/messages.h"
 #include "support/run_k3.h"
@@ -166,6 +168,66 @@ TEST_F(Verify, SaysWhatAFileGivenAsModelIs) {
   EXPECT_EQ(result.exit_code, 3);
   EXPECT_EQ(result.out, "");
   EXPECT_TRUE(mentions(result.err, "a GGUF file"));
+}
+
+/// A list of the shards beside the model, as sha256sum writes it.
+void list_hashes(const fs::path& directory) {
+  std::string lines;
+  for (const auto& file : fs::directory_iterator(directory)) {
+    if (file.path().extension() != ".safetensors") continue;
+    Sha256 hash;
+    const std::string bytes = io::read_text_file(file.path(), Bytes{1'000'000'000});
+    hash.update(std::as_bytes(std::span(bytes)));
+    lines += hash.hex_digest() + "  " + file.path().filename().string() + "\n";
+  }
+  std::ofstream(directory / "SHA256SUMS") << lines;
+}
+
+void flip_last_byte(const fs::path& path) {
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekg(-1, std::ios::end);
+  const int byte = file.get();
+  file.seekp(-1, std::ios::end);
+  file.put(static_cast<char>(byte ^ 1));
+}
+
+TEST_F(Verify, HashesOfAListBesideTheModelAreCompared) {
+  list_hashes(path());
+  const K3Result result = verify({"--hashes"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_TRUE(mentions(result.out, "; SHA-256 of 4 files fit"));
+}
+
+TEST_F(Verify, HashesNameExactlyTheDamagedAndMissingFiles) {
+  list_hashes(path());
+  flip_last_byte(path() / kShard2);
+  EXPECT_EQ(verify().exit_code, 0);  // structure and sizes do not tell
+  const K3Result result = verify({"--hashes"});
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_EQ(count_lines(result.out), 1u) << result.out;
+  EXPECT_TRUE(mentions(result.out, std::string(kShard2) + ": its SHA-256 is "));
+  flip_last_byte(path() / kShard2);
+  std::ofstream(path() / "SHA256SUMS", std::ios::app) << std::string(64, '0') << " *./gone.bin\n";
+  EXPECT_TRUE(mentions(verify({"--hashes"}).out, "gone.bin"));
+}
+
+TEST_F(Verify, ADamagedListOfHashesIsRefusedByLine) {
+  for (const std::string& line : {std::string("abc  x"), std::string(64, 'g') + "  x",
+                                  std::string(64, 'a') + "  ../x", std::string(64, 'a') + "x"}) {
+    std::ofstream(path() / "SHA256SUMS") << std::string(64, 'a') << "  x\n" << line << "\n";
+    const K3Result result = verify({"--hashes"});
+    EXPECT_EQ(result.exit_code, 3);
+    EXPECT_TRUE(mentions(result.out, "SHA256SUMS: line 2 is not")) << line;
+  }
+}
+
+TEST_F(Verify, HashesWithoutAListAreThePublishedOnesForTheReleaseAlone) {
+  EXPECT_TRUE(mentions(verify({"--hashes"}).out, "not the released checkpoint, and no SHA256SUMS"));
+  std::ofstream(path() / "model-00003-of-000096.safetensors") << "short";
+  const std::string out = verify({"--hashes"}).out;
+  EXPECT_TRUE(
+      mentions(out, "model-00003-of-000096.safetensors: 5 bytes found, 16990911504 expected"));
+  EXPECT_TRUE(mentions(out, "model-00096-of-000096.safetensors"));
 }
 
 TEST(VerifyTestModels, FindsAllOfThemWhole) {
