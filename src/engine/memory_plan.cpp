@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "io/arena.h"
+#include "io/io_thread.h"
 #include "k3/error.h"
 #include "model/state.h"
 #include "weights/expert_cache.h"
@@ -17,6 +18,8 @@ namespace {
 // a token while the next layer's first ones arrive.
 constexpr Bytes kRingComfort{64'000'000};
 constexpr uint64_t kSlotsComfort = 18;
+constexpr uint64_t kReadsWanted = 16;
+constexpr uint64_t kPieceBytes = io::IoThread::Options{}.piece_bytes;
 // Thread stacks, the allocator's growth while running, I/O rings; and page tables with their like,
 // which the kernel charges to a memory cgroup: 8 bytes a page, and a few more.
 constexpr Bytes kSlackFixed{6u << 20};
@@ -86,8 +89,13 @@ class Planner {
     return in_.process + in_arena + slack(in_arena);
   }
 
+  /// As many as keep kReadsWanted reads in flight, or all experts of a token: two of the released
+  /// model, since an expert is read in pieces; more where experts are small and cost little.
   uint64_t slots_minimum() const {
-    return in_.expert_slot.value == 0 ? 0 : weights::ExpertCache::kSlotsMinimum;
+    if (in_.expert_slot.value == 0) return 0;
+    const uint64_t wanted = std::min<uint64_t>(kReadsWanted, in_.config.experts_per_token);
+    const uint64_t pieces = std::max<uint64_t>(1, in_.expert_payload.value / kPieceBytes);
+    return std::max<uint64_t>(weights::ExpertCache::kSlotsMinimum, (wanted + pieces - 1) / pieces);
   }
   Division floor_division() const {
     return {1, weights::TrunkStream::ring_minimum(in_.chunks), slots_minimum(), Bytes{}};
