@@ -1,0 +1,123 @@
+// Files of a checkpoint that are missing, damaged or something else, as the commands meet them.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <functional>
+#include <optional>
+
+#include "fault/command_run.h"
+#include "support/messages.h"
+
+namespace k3::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Damage {
+  const char* name;
+  void (*apply)(const fs::path&);
+};
+const Damage kDamages[] = {
+    {"dangling link",
+     [](const fs::path& file) {
+       fs::remove(file);
+       fs::create_symlink("nowhere", file);
+     }},
+    {"directory",
+     [](const fs::path& file) {
+       fs::remove(file);
+       fs::create_directory(file);
+     }},
+    {"empty", [](const fs::path& file) { fs::resize_file(file, 0); }},
+    {"cut", [](const fs::path& file) { fs::resize_file(file, fs::file_size(file) / 2); }},
+    {"extended", [](const fs::path& file) { std::ofstream(file, std::ios::app) << "}"; }},
+};
+
+TEST_F(ModelCopy, EveryDamageOfEveryFileIsExitThreeNamingTheFile) {
+  for (const char* name :
+       {"config.json", "model.safetensors.index.json", "model-00001-of-000014.safetensors",
+        "model-00005-of-000014.safetensors", "model-00014-of-000014.safetensors", "tiktoken.model",
+        "tokenizer_config.json"}) {
+    const bool text = std::string(name).starts_with("tok") || std::string(name).starts_with("tik");
+    for (const Damage& damage : kDamages) {
+      SCOPED_TRACE(std::string(name) + ": " + damage.name);
+      restore();
+      damage.apply(model_ / name);
+      const K3Result verify = run_k3({.args = {"verify", model_.string()}});
+      EXPECT_EQ(verify.exit_code, 3);
+      EXPECT_TRUE(mentions(verify.out, name));
+      if (!text) {  // pack has no use for the tokenizer
+        const auto trunk = dir_.path() / "t.k3";
+        const K3Result pack = run_k3({.args = {"pack", model_.string(), "-o", trunk.string()}});
+        expect_one_line(pack, 3);
+        EXPECT_TRUE(mentions(pack.err, name));
+        EXPECT_FALSE(fs::exists(trunk));
+      }
+      if (std::string(name) == "model.safetensors.index.json") continue;  // the trunk file knows
+      const K3Result generate = run_k3(generate_command(model_));
+      expect_one_line(generate, 3);
+      EXPECT_TRUE(mentions(generate.err, name));
+    }
+  }
+}
+
+/// Every key of config.json, and the first element of every list, with this value in place of its
+/// own; no value: without the key.
+void for_each_changed_config(const Json& config, const std::optional<Json>& value,
+                             const std::function<void(const std::string&, const Json&)>& use) {
+  const Json flat = config.flatten();
+  for (const auto& [pointer, old] : flat.items()) {
+    Json changed = config;
+    const Json::json_pointer key(pointer);
+    if (changed[key.parent_pointer()].is_array() && key.back() != "0") continue;  // one will do
+    if (value) {
+      changed[key] = *value;
+    } else if (changed[key.parent_pointer()].is_object()) {
+      changed[key.parent_pointer()].erase(key.back());
+    } else {
+      continue;
+    }
+    use(pointer, changed);
+  }
+}
+
+TEST_F(ModelCopy, AnyKeyOfTheConfigRemovedOrOfAnotherTypeIsRefusedOrChangesNothing) {
+  std::ifstream in(fault_model() / "config.json");
+  const Json config = Json::parse(in);
+  size_t refused = 0;
+  for (const std::optional<Json>& value :
+       {std::optional<Json>(), std::optional<Json>("text"), std::optional<Json>(-1),
+        std::optional<Json>(Json::array({nullptr}))}) {
+    for_each_changed_config(config, value, [&](const std::string& key, const Json& changed) {
+      SCOPED_TRACE(key + " = " + (value ? value->dump() : "(removed)"));
+      std::ofstream(model_ / "config.json") << changed;
+      const K3Result result = run_k3(generate_command(model_));
+      if (result.exit_code == 0) {
+        EXPECT_EQ(receipt_of(result), undisturbed_receipt());
+        return;
+      }
+      expect_one_line(result, 3);
+      EXPECT_TRUE(mentions(result.err, "config.json"));
+      ++refused;
+    });
+  }
+  EXPECT_GT(refused, 50u);
+}
+
+TEST_F(ModelCopy, ATrunkFileThatIsSomethingElseIsExitThreeNamingIt) {
+  const fs::path trunk = dir_.path() / "other.k3";
+  for (const Damage& damage : kDamages) {
+    SCOPED_TRACE(damage.name);
+    fs::remove_all(trunk);
+    fs::copy_file(fault_trunk(false), trunk);
+    damage.apply(trunk);
+    K3Command command = generate_command(model_);
+    command.args.back() = trunk.string();
+    const K3Result result = run_k3(command);
+    expect_one_line(result, 3);
+    EXPECT_TRUE(mentions(result.err, "other.k3"));
+  }
+}
+
+}  // namespace
+}  // namespace k3::test

@@ -1,0 +1,94 @@
+// Prompts, ids and numbers that nobody should give.
+#include <gtest/gtest.h>
+
+#include "fault/command_run.h"
+#include "support/messages.h"
+
+namespace k3::test {
+namespace {
+
+K3Command prompt_from_input(const std::string& option, const std::string& input) {
+  K3Command command;
+  command.args = {"generate", fault_model().string(),
+                  "--trunk",  fault_trunk(false).string(),
+                  "--json",   "-q",
+                  "-n",       "2",
+                  option,     "-"};
+  command.input = input;
+  return command;
+}
+
+TEST(Input, APromptOfEveryByteRunsAndItsJsonIsUtf8) {
+  std::string bytes;
+  for (int i = 0; i < 256; ++i) bytes.push_back(static_cast<char>(i));
+  const K3Result result = run_k3(prompt_from_input("--prompt-file", bytes));
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_TRUE(Json::accept(result.out)) << result.out;  // which refuses ill-formed UTF-8
+}
+
+TEST(Input, JsonStaysUtf8ForIdsThatAreHalfACharacter) {
+  for (const char* id : {"128", "200", "226", "255"}) {
+    const K3Result result = run_k3({.args = {"detokenize", fault_model().string(), id, "--json"}});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_TRUE(Json::accept(result.out)) << result.out;
+  }
+}
+
+TEST(Input, AMillionEqualCharactersAreTooLongAndNotTooSlow) {
+  for (const char c : {'a', ' ', '\n', '\0', '\xff'}) {
+    const K3Result result = run_k3(prompt_from_input("--prompt-file", std::string(1'000'000, c)));
+    expect_one_line(result, 2);
+    EXPECT_TRUE(mentions(result.err, "positions")) << result.err;
+  }
+}
+
+TEST(Input, TwoHundredThousandIdsFromStandardInputAreTakenOrRefusedWithBothNumbers) {
+  std::string ids = "1";
+  for (int i = 1; i < 200'000; ++i) ids += ",1";
+  const K3Result result = run_k3(prompt_from_input("--ids", ids));
+  expect_one_line(result, 2);
+  EXPECT_TRUE(mentions(result.err, "200000 tokens"));
+}
+
+TEST(Input, IdsThatAreNoneAreUsageErrors) {
+  for (const char* ids :
+       {"1280", "4294967296", "99999999999999999999999", "-1", "1,,2", "1,x", "1.5", "0x10", ""}) {
+    SCOPED_TRACE(ids);
+    K3Command command = generate_command(fault_model());
+    command.args[3] = ids;
+    expect_one_line(run_k3(command), 2);
+  }
+}
+
+TEST(Input, NumbersThatOverflowOrMakeNoSenseAreRefusedInOneLine) {
+  struct Case {
+    const char* option;
+    const char* value;
+  };
+  for (const Case& c : std::initializer_list<Case>{{"-n", "-1"},
+                                                   {"-n", "99999999999999999999"},
+                                                   {"-n", "18446744073709551615"},
+                                                   {"-n", "1e3"},
+                                                   {"-c", "18446744073709551615"},
+                                                   {"-c", "0"},
+                                                   {"-t", "0"},
+                                                   {"-t", "-3"},
+                                                   {"-t", "18446744073709551615"},
+                                                   {"--budget", "0"},
+                                                   {"--budget", "-5G"},
+                                                   {"--budget", "1e400G"},
+                                                   {"--budget", "99999999999999999999G"},
+                                                   {"--budget", "20E"},
+                                                   {"--budget", "nan"},
+                                                   {"--budget", "inf"},
+                                                   {"--budget", "8 apples"},
+                                                   {"--stop-id", "4294967296"},
+                                                   {"--stop-id", "-1"}}) {
+    SCOPED_TRACE(std::string(c.option) + " " + c.value);
+    const K3Result result = run_k3(generate_command(fault_model(), {c.option, c.value}));
+    expect_one_line(result, result.exit_code == 5 ? 5 : 2);
+  }
+}
+
+}  // namespace
+}  // namespace k3::test

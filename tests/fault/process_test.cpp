@@ -1,0 +1,161 @@
+// What surrounds the process: signals, streams, limits, paths, other processes.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <map>
+
+#include "fault/command_run.h"
+#include "support/messages.h"
+
+namespace k3::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+K3Command long_text() {
+  return {.args = {"generate", fault_model().string(), "--trunk", fault_trunk(false).string(), "-q",
+                   "--ignore-eos", "-n", "2000", "-p", "In the beginning"}};
+}
+
+TEST(Process, AnInterruptLeavesTheTextSoFarOnStdoutAndEndsWith130) {
+  const std::string whole = run_k3(long_text()).out;
+  K3Process process(long_text());
+  process.read_out(20);
+  process.send_signal(SIGINT);
+  const K3Result result = process.wait();
+  expect_one_line(result, 130);
+  EXPECT_TRUE(mentions(result.err, "interrupted after "));
+  EXPECT_GE(result.out.size(), 20u);
+  EXPECT_LT(result.out.size(), whole.size());
+  EXPECT_TRUE(whole.starts_with(result.out));
+}
+
+TEST(Process, AReaderThatGoesAwayEndsTheRunQuietly) {
+  K3Process process(long_text());
+  process.read_out(1);
+  process.close_out();
+  const K3Result result = process.wait();
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(result.err, "");
+}
+
+TEST(Process, FewDescriptorsAndLittleLockedMemoryChangeNothing) {
+  for (const char* io : {"uring", "pread"}) {
+    K3Command command = generate_command(fault_model());
+    command.env = {{"K3_IO", io}};
+    command.limits = {{RLIMIT_NOFILE, 64}, {RLIMIT_MEMLOCK, 65536}};
+    EXPECT_EQ(receipt_of(run_k3(command)), undisturbed_receipt()) << io;
+  }
+}
+
+TEST(Process, ALimitOfAddressSpaceIsMetOrRefusedInOneLine) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers need address space of their own";
+#endif
+  size_t refused = 0;
+  for (rlim_t limit = 24'000'000; limit < 400'000'000; limit += limit / 3) {
+    K3Command command = generate_command(fault_model(), {"--budget", "30M"});
+    command.limits = {{RLIMIT_AS, limit}};
+    const K3Result result = run_k3(command);
+    if (result.exit_code == 127) continue;  // the loader itself found no room
+    if (result.exit_code == 0) {
+      EXPECT_EQ(receipt_of(result), undisturbed_receipt());
+    } else {
+      expect_one_line(result, 5);
+      ++refused;
+    }
+  }
+  EXPECT_GT(refused, 0u);
+}
+
+TEST(Process, TwoRunsOnOneTrunkFileAreBothRight) {
+  K3Process first(generate_command(fault_model()));
+  K3Process second(generate_command(fault_model()));
+  EXPECT_EQ(receipt_of(first.wait()), undisturbed_receipt());
+  EXPECT_EQ(receipt_of(second.wait()), undisturbed_receipt());
+}
+
+TEST_F(ModelCopy, PathsOfAnyFormLeadToTheSameBits) {
+  const fs::path odd = dir_.path() / "a b" / "模型";
+  fs::create_directories(odd.parent_path());
+  fs::rename(model_, odd);
+  for (const std::string& path : {odd.string(), odd.string() + "//", std::string("a b/模型/")}) {
+    K3Command command = generate_command(path);
+    command.directory = dir_.path();
+    command.env = {{"LC_ALL", "C"}};
+    EXPECT_EQ(receipt_of(run_k3(command)), undisturbed_receipt()) << path;
+  }
+}
+
+/// Every entry of a directory with its bytes' size and the time of its last change.
+std::map<std::string, std::pair<uintmax_t, fs::file_time_type>> listing(const fs::path& directory) {
+  std::map<std::string, std::pair<uintmax_t, fs::file_time_type>> entries;
+  for (const auto& entry : fs::recursive_directory_iterator(directory)) {
+    entries[entry.path().string()] = {entry.file_size(), entry.last_write_time()};
+  }
+  return entries;
+}
+
+TEST_F(ModelCopy, NothingIsWrittenBesideTheModelButTheTrunkFileWhenAskedFor) {
+  const auto before = listing(model_);
+  const fs::file_time_type touched = fs::last_write_time(model_);
+  const std::string elsewhere = (dir_.path() / "t.k3").string(), model = model_.string();
+  for (const std::vector<std::string>& args : std::vector<std::vector<std::string>>{
+           {"pack", model, "-o", elsewhere},
+           {"verify", model},
+           {"tokenize", model, "text"},
+           {"generate", model, "--trunk", elsewhere, "-p", "The", "-n", "2"},
+           {"score", model, "--trunk", elsewhere, fault_model() / "README.md"},
+           {"generate", model, "-p", "The"}}) {
+    run_k3({.args = args});
+    EXPECT_EQ(listing(model_), before) << args[0];
+    EXPECT_EQ(fs::last_write_time(model_), touched) << args[0];
+  }
+}
+
+TEST_F(ModelCopy, AnotherUserReadsAModelThatNobodyMayWrite) {
+  if (::geteuid() != 0) GTEST_SKIP() << "becoming another user needs root";
+  const std::string user = "setpriv --reuid 65534 --regid 65534 --clear-groups ";
+  if (std::system((user + K3_BINARY + " version > /dev/null 2>&1").c_str()) != 0) {
+    GTEST_SKIP() << "another user cannot run the program where it lies";
+  }
+  ASSERT_EQ(std::system(("chmod -R a=rX '" + model_.string() + "'").c_str()), 0);
+  fs::permissions(dir_.path(), fs::perms::all);
+  const std::string trunk = (dir_.path() / "t.k3").string(), out = (dir_.path() / "out").string();
+  const std::string pack = user + K3_BINARY + " pack '" + model_.string() + "'";
+  EXPECT_EQ(WEXITSTATUS(std::system((pack + " 2> '" + out + "'").c_str())), 2);
+  std::ifstream refusal(out);
+  EXPECT_TRUE(mentions(std::string(std::istreambuf_iterator<char>(refusal), {}), "-o"));
+  ASSERT_EQ(std::system((pack + " -o '" + trunk + "' > /dev/null").c_str()), 0);
+  K3Command command = generate_command(model_);
+  command.args.back() = trunk;
+  std::string line = user + K3_BINARY;
+  for (const std::string& arg : command.args) line += " '" + arg + "'";
+  ASSERT_EQ(std::system((line + " > '" + out + "'").c_str()), 0);
+  std::ifstream file(out);
+  EXPECT_EQ(Json::parse(file).at("receipt"), undisturbed_receipt());
+}
+
+TEST_F(ModelCopy, WithoutProcABudgetIsAllThatIsNeeded) {
+  if (::geteuid() != 0) GTEST_SKIP() << "hiding /proc needs a mount namespace, which needs root";
+  if (std::system("unshare -m umount -l /proc 2>/dev/null") != 0) {
+    GTEST_SKIP() << "no mount namespace can be made here";
+  }
+  const std::string out = (dir_.path() / "out").string();
+  std::string line = K3_BINARY;
+  for (const std::string& arg : generate_command(fault_model(), {"--budget", "200M"}).args) {
+    line += " '" + arg + "'";
+  }
+  const std::string script = "umount -l /proc; " + line + " > '" + out + "'";
+  ASSERT_EQ(std::system(("unshare -m sh -c \"" + script + "\"").c_str()), 0);
+  std::ifstream file(out);
+  EXPECT_EQ(Json::parse(file).at("receipt"), undisturbed_receipt());
+}
+
+}  // namespace
+}  // namespace k3::test
