@@ -165,6 +165,7 @@ TEST(TensorNames, RecognisesNoOtherName) {
         layer + "block_sparse_moe.experts.4294967296.w1.weight_scale",
         layer + "block_sparse_moe.experts.1.w1.weight_scale.",
         layer + "block_sparse_moe.gate.weight",
+        layer + "block_sparse_moe.shared_experts.1.w1.weight_scale",
         std::string("model.layers.1.block_sparse_moe.experts.1.w1.weight_scale")}) {
     EXPECT_FALSE(parse_expert_name(name)) << name;
   }
