@@ -70,6 +70,15 @@ class Snapshots : public testing::Test {
     return run(*Engine::open(with), with.resume.prompt, new_tokens);
   }
 
+  /// Reads of a run in which none fails.
+  static uint64_t count_reads(const EngineOptions& with, uint64_t new_tokens) {
+    const auto control = std::make_shared<FaultControl>();
+    const auto engine = Engine::open(
+        with, std::make_unique<FaultReader>(io::make_pread_reader(8), Faults{}, control));
+    run(*engine, with.resume.prompt, new_tokens);
+    return control->reads;
+  }
+
   /// Takes `prompt` in, goes on for `new_tokens` and saves; the ids of the whole.
   Ids save(const fs::path& to, const Ids& prompt, uint64_t new_tokens) const {
     const auto engine = Engine::open(options(prompt, new_tokens));
@@ -198,24 +207,20 @@ TEST_F(Snapshots, TheSameShapeWithOtherWeightsIsRefused) {
 TEST_F(Snapshots, AFailedStepIsUndoneAndTheSequenceCanBeSaved) {
   const Ids prompt = some_ids(12, kVocabulary);
   const Ids all = joined(prompt, run(options(prompt, 6), 6).ids);
-  uint64_t failed = 0;
-  for (const uint64_t fail : {50, 150, 200, 260, 400}) {
-    EngineOptions with = options(prompt, 6);
-    with.budget = shared_model->least_budget(18) + Bytes{200'000};
-    const auto engine = Engine::open(
-        with, std::make_unique<FaultReader>(io::make_pread_reader(8), Faults{.fail_read = fail},
-                                            std::make_shared<FaultControl>()));
+  EngineOptions with = options(prompt, 6);
+  with.budget = shared_model->least_budget(18) + Bytes{200'000};
+  const uint64_t reads = count_reads(with, 6);
+  for (const uint64_t tenths : {1, 3, 5, 7, 9}) {
+    const Faults faults{.fail_read = 1 + reads * tenths / 10};
+    const auto engine =
+        Engine::open(with, std::make_unique<FaultReader>(io::make_pread_reader(8), faults,
+                                                         std::make_shared<FaultControl>()));
     ASSERT_GT(engine->plan().undo.value, 0u);
-    try {
-      run(*engine, prompt, 6);
-    } catch (const Error&) {
-      ++failed;
-    }
+    EXPECT_THROW(run(*engine, prompt, 6), Error) << faults.fail_read << " of " << reads;
     ASSERT_TRUE(engine->whole());
     engine->save(file, all);
     EXPECT_EQ(run(options_with(file, all, 4), 4).receipt, run(options(all, 4), 4).receipt);
   }
-  EXPECT_GE(failed, 4u);
 }
 
 TEST_F(Snapshots, AFailedStepWithoutACopyOfTheStatesLeavesNothingToSave) {
