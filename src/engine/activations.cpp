@@ -10,6 +10,11 @@ namespace {
 using kernels::packed_octets_length;
 using kernels::packed_pairs_length;
 
+/// The most that ThreadPool::parallel_for gives to one thread.
+uint64_t heads_of_a_thread(const model::Config& c, size_t threads) {
+  return (c.mla_heads + threads - 1) / threads;
+}
+
 /// Hands out row buffers from one block of memory, or only counts when there is none: the same code
 /// says how much is needed and lays it out, so the two cannot differ.
 class Carver {
@@ -117,7 +122,8 @@ std::span<float> carve_all(const model::Config& c, const StepShape& shape, Sourc
   a.small = source.template carve<float>(Activations::small_floats(c));
   a.mix = source.template carve<float>(width);
   a.exp_a = source.template carve<float>(c.kda_heads);
-  a.attention = source.template carve<float>(shape.threads * model::AttentionScratch::floats(c));
+  a.attention = source.template carve<float>(
+      shape.threads * model::AttentionScratch::floats(c, heads_of_a_thread(c, shape.threads)));
   a.experts = source.template carve<uint16_t>(rows * c.experts_per_token);
   a.expert_weights = source.template carve<float>(rows * c.experts_per_token);
   a.expert_begin = source.template carve<uint32_t>(c.num_experts + 1);

@@ -132,7 +132,7 @@ void Step::absorb_queries() {
 void Step::attend(model::SequenceState& state, uint32_t mla_layer) {
   const model::Config& c = p_.config;
   MlaBuffers& b = p_.buffers.mla;
-  const size_t scratch = model::AttentionScratch::floats(c);
+  const size_t scratch = p_.buffers.attention.size() / p_.buffers.shape.threads;
   // Split by heads, not by rows: later rows see more positions and would cost more.
   p_.pool.parallel_for(c.mla_heads, 1, [&](size_t begin, size_t end, size_t range) {
     const model::AttentionScratch mine{p_.buffers.attention.subspan(range * scratch, scratch)};

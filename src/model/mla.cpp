@@ -9,24 +9,25 @@
 namespace k3::model {
 namespace {
 
-constexpr size_t kHeadGroup = 16;  // heads that share one pass over a tile of the cache
+// Heads whose dots with a tile are kept at once: whole tiles of both kernels (24 columns, 6 heads).
+constexpr size_t kHeadGroup = 24;
 
 /// The spans of a thread's scratch.
 struct Scratch {
   float* query;    // [cache_width]: latent and rope part of one head, before packing
-  float* packed;   // [kHeadGroup, packed width]
   float* dots;     // [kHeadGroup, kAttentionTile]
-  float* maximum;  // [kHeadGroup]
-  float* total;    // [kHeadGroup]
-  float* sums;     // [kHeadGroup, kv_lora_rank]
+  float* packed;   // [heads, packed width]
+  float* maximum;  // [heads]
+  float* total;    // [heads]
+  float* sums;     // [heads, kv_lora_rank]
 
-  Scratch(const Config& c, float* memory)
+  Scratch(const Config& c, size_t heads, float* memory)
       : query(memory),
-        packed(query + c.cache_width()),
-        dots(packed + kHeadGroup * kernels::packed_pairs_length(c.cache_width())),
-        maximum(dots + kHeadGroup * kAttentionTile),
-        total(maximum + kHeadGroup),
-        sums(total + kHeadGroup) {}
+        dots(query + c.cache_width()),
+        packed(dots + kHeadGroup * kAttentionTile),
+        maximum(packed + heads * kernels::packed_pairs_length(c.cache_width())),
+        total(maximum + heads),
+        sums(total + heads) {}
 };
 
 void pack_queries(const kernels::Kernels& kernels, const Config& c, const AttentionQuery& query,
@@ -40,54 +41,55 @@ void pack_queries(const kernels::Kernels& kernels, const Config& c, const Attent
   }
 }
 
-void attend_group(const kernels::Kernels& kernels, const Config& c, const float* cache,
-                  const AttentionQuery& query, kernels::Range heads, const Scratch& s) {
-  const size_t count = heads.end - heads.begin, width = c.cache_width();
-  pack_queries(kernels, c, query, heads, s);
-  std::fill_n(s.maximum, count, -std::numeric_limits<float>::infinity());
-  std::fill_n(s.total, count, 0.0f);
-  std::fill_n(s.sums, count * c.kv_lora_rank, 0.0f);
+/// One tile of the cache with heads [first, first + count) of the scratch.
+void attend_group(const kernels::Kernels& kernels, const Config& c, const kernels::WeightView& tile,
+                  size_t first, size_t count, const Scratch& s) {
+  const size_t packed = kernels::packed_pairs_length(c.cache_width());
+  kernels.matmul_f32(tile, {0, tile.rows}, {s.packed + first * packed, count, packed},
+                     {s.dots, kAttentionTile});
   const float scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(c.q_head_dim())));
-  for (uint64_t begin = 0; begin <= query.position; begin += kAttentionTile) {
-    const uint64_t positions = std::min(kAttentionTile, query.position + 1 - begin);
-    const float* rows = cache + begin * width;
-    const kernels::WeightView tile{kernels::Encoding::kF32,
-                                   reinterpret_cast<const std::byte*>(rows), nullptr, positions,
-                                   width};
-    kernels.matmul_f32(tile, {0, positions}, {s.packed, count, kernels::packed_pairs_length(width)},
-                       {s.dots, kAttentionTile});
-    kernels.attend_tile({.positions = positions,
-                         .width = c.kv_lora_rank,
-                         .row_stride = width,
-                         .rows = rows,
-                         .heads = count,
-                         .scale = scale,
-                         .dots = s.dots,
-                         .dot_stride = kAttentionTile,
-                         .maximum = s.maximum,
-                         .total = s.total,
-                         .sums = s.sums});
-  }
-  for (size_t i = 0; i < count; ++i) {
-    kernels.divide(s.sums + i * c.kv_lora_rank, s.total[i], c.kv_lora_rank, s.query);
-    kernels.pack_pairs(s.query, c.kv_lora_rank,
-                       query.latent + (heads.begin + i) * query.latent_stride);
-  }
+  kernels.attend_tile({.positions = tile.rows,
+                       .width = c.kv_lora_rank,
+                       .row_stride = tile.cols,
+                       .rows = reinterpret_cast<const float*>(tile.data),
+                       .heads = count,
+                       .scale = scale,
+                       .dots = s.dots,
+                       .dot_stride = kAttentionTile,
+                       .maximum = s.maximum + first,
+                       .total = s.total + first,
+                       .sums = s.sums + first * c.kv_lora_rank});
 }
 
 }  // namespace
 
-uint64_t AttentionScratch::floats(const Config& c) {
-  return c.cache_width() + kHeadGroup * (kernels::packed_pairs_length(c.cache_width()) +
-                                         kAttentionTile + 2 + c.kv_lora_rank);
+uint64_t AttentionScratch::floats(const Config& c, uint64_t heads) {
+  return c.cache_width() + kHeadGroup * kAttentionTile +
+         heads * (kernels::packed_pairs_length(c.cache_width()) + 2 + c.kv_lora_rank);
 }
 
 void mla_attend(const kernels::Kernels& kernels, const Config& config, const float* cache,
                 const AttentionQuery& query, kernels::Range heads, AttentionScratch scratch) {
-  K3_CHECK(scratch.memory.size() >= AttentionScratch::floats(config));
-  const Scratch spans(config, scratch.memory.data());
-  for (size_t h = heads.begin; h < heads.end; h += kHeadGroup) {
-    attend_group(kernels, config, cache, query, {h, std::min(h + kHeadGroup, heads.end)}, spans);
+  const size_t count = heads.end - heads.begin, width = config.cache_width();
+  const size_t rank = config.kv_lora_rank;
+  K3_CHECK(scratch.memory.size() >= AttentionScratch::floats(config, count));
+  const Scratch s(config, count, scratch.memory.data());
+  pack_queries(kernels, config, query, heads, s);
+  std::fill_n(s.maximum, count, -std::numeric_limits<float>::infinity());
+  std::fill_n(s.total, count, 0.0f);
+  std::fill_n(s.sums, count * rank, 0.0f);
+  for (uint64_t begin = 0; begin <= query.position; begin += kAttentionTile) {
+    const uint64_t positions = std::min(kAttentionTile, query.position + 1 - begin);
+    const kernels::WeightView tile{kernels::Encoding::kF32,
+                                   reinterpret_cast<const std::byte*>(cache + begin * width),
+                                   nullptr, positions, width};
+    for (size_t first = 0; first < count; first += kHeadGroup) {
+      attend_group(kernels, config, tile, first, std::min(kHeadGroup, count - first), s);
+    }
+  }
+  for (size_t i = 0; i < count; ++i) {
+    kernels.divide(s.sums + i * rank, s.total[i], rank, s.query);
+    kernels.pack_pairs(s.query, rank, query.latent + (heads.begin + i) * query.latent_stride);
   }
 }
 

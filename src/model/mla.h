@@ -14,9 +14,9 @@ namespace k3::model {
 
 inline constexpr uint64_t kAttentionTile = 256;  // absolute tiles: positions 0..255, 256..511, ...
 
-/// Scratch of one thread that attends.
+/// Scratch of one thread that attends with so many heads at once.
 struct AttentionScratch {
-  static uint64_t floats(const Config& config);
+  static uint64_t floats(const Config& config, uint64_t heads);
   std::span<float> memory;
 };
 
@@ -30,7 +30,8 @@ struct AttentionQuery {
   size_t latent_stride;
 };
 
-/// Attends with the heads of `heads`; `cache` is row 0 of the layer, cache_width floats a row.
+/// Attends with the heads of `heads`, all of them tile by tile, so that the cache is read from
+/// memory once; `cache` is row 0 of the layer, cache_width floats a row.
 void mla_attend(const kernels::Kernels& kernels, const Config& config, const float* cache,
                 const AttentionQuery& query, kernels::Range heads, AttentionScratch scratch);
 

@@ -32,7 +32,7 @@ struct Case {
       std::copy_n(latents.data() + h * config.kv_lora_rank, config.kv_lora_rank,
                   latent.data() + h * stride());
     }
-    Floats scratch(AttentionScratch::floats(config));
+    Floats scratch(AttentionScratch::floats(config, config.mla_heads));
     for (size_t i = 0; i + 1 < cuts.size(); ++i) {
       mla_attend(
           kernels, config, cache.data(),
