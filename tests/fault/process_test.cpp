@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 K3Command long_text() {
   return {.args = {"generate", fault_model().string(), "--trunk", fault_trunk(false).string(), "-q",
-                   "--ignore-eos", "-n", "2000", "-p", "In the beginning"}};
+                   "--ignore-eos", "-n", "300", "-p", "In the beginning"}};
 }
 
 TEST(Process, AnInterruptLeavesTheTextSoFarOnStdoutAndEndsWith130) {
