@@ -12,7 +12,7 @@
 namespace k3::io {
 
 struct DriveFacts {
-  std::string file_system;  // "ext4", "tmpfs"; "unknown" without /proc
+  std::string file_system;  // "ext4", "tmpfs"; "unknown" without /proc, in a plain chroot
   std::string device;       // "/dev/vda1"
   uint64_t device_id = 0;   // equal for paths on one file system
   Bytes free;               // for an ordinary user
