@@ -52,6 +52,18 @@ struct RunProgress {
   uint64_t read_bytes;  // from the drive since opening
 };
 
+/// Seconds of the steps, by what the computing threads were busy with.
+struct TimeByKind {
+  double trunk = 0;      // products with the trunk's matrices, those named below excepted
+  double experts = 0;    // routed experts
+  double head = 0;       // products with the output head
+  double kda = 0;        // short convolution, decay, delta rule
+  double attention = 0;  // scores and sums over the latent cache
+  double router = 0;     // scores of the experts and the choice
+  double waiting = 0;    // for bytes, and checking them at their first use
+  double rest = 0;       // norms, mixtures, packing, results
+};
+
 struct RunStats {
   double prefill_seconds = 0;
   double decode_seconds = 0;
@@ -71,6 +83,7 @@ struct RunStats {
   double read_seconds = 0;  // with a read in flight
   double compute_seconds = 0;
   double wait_seconds = 0;  // computing threads waiting for bytes
+  TimeByKind time;
   std::optional<Bytes> peak_rss;
   std::string isa;  // "avx512"
   std::string io;   // "uring"

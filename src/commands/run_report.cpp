@@ -47,6 +47,14 @@ std::string time_line(const RunStats& stats) {
       stats.direct_io ? ", direct" : ", through the page cache");
 }
 
+std::string kinds_line(const TimeByKind& time) {
+  return fmt::format(
+      "of it: trunk {:.2f} s, experts {:.2f} s, head {:.2f} s, kda {:.2f} s, attention {:.2f} s, "
+      "router {:.2f} s, waiting {:.2f} s, rest {:.2f} s\n",
+      time.trunk, time.experts, time.head, time.kda, time.attention, time.router, time.waiting,
+      time.rest);
+}
+
 }  // namespace
 
 OrderedJson plan_json(const Plan& plan) {
@@ -73,6 +81,13 @@ OrderedJson plan_json(const Plan& plan) {
           {"lines", lines}};
 }
 
+OrderedJson time_json(const TimeByKind& time) {
+  return {{"trunk", time.trunk},         {"experts", time.experts},
+          {"head", time.head},           {"kda", time.kda},
+          {"attention", time.attention}, {"router", time.router},
+          {"waiting", time.waiting},     {"rest", time.rest}};
+}
+
 OrderedJson stats_json(const RunStats& stats) {
   OrderedJson json = {{"peak_rss_bytes", nullptr},
                       {"prefill_seconds", stats.prefill_seconds},
@@ -94,6 +109,7 @@ OrderedJson stats_json(const RunStats& stats) {
                       {"read_seconds", stats.read_seconds},
                       {"compute_seconds", stats.compute_seconds},
                       {"wait_seconds", stats.wait_seconds},
+                      {"time_by_kind", time_json(stats.time)},
                       {"isa", stats.isa},
                       {"io", stats.io},
                       {"direct_io", stats.direct_io},
@@ -103,7 +119,8 @@ OrderedJson stats_json(const RunStats& stats) {
 }
 
 std::string run_report(const Plan& plan, const RunStats& stats) {
-  return speed_line(stats) + bytes_line(stats) + time_line(stats) + memory_line(plan, stats);
+  return speed_line(stats) + bytes_line(stats) + time_line(stats) + kinds_line(stats.time) +
+         memory_line(plan, stats);
 }
 
 std::string progress_line(const RunProgress& run, double seconds, uint64_t tokens_done) {

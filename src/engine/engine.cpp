@@ -350,6 +350,7 @@ RunStats Engine::stats() const {
   stats.wait_seconds = parts_->io->wait_seconds();
   stats.compute_seconds =
       std::max(0.0, stats.prefill_seconds + stats.decode_seconds - stats.wait_seconds);
+  stats.time = parts_->step->time();
   stats.peak_rss = peak_resident_bytes();
   stats.isa = kernels::isa_name(parts_->isa);
   stats.io = parts_->io->reader_name();

@@ -37,6 +37,8 @@ void Step::run(model::SequenceState& state, const StepRequest& request) {
   snapshots_ = 0;
   prefix_empty_ = false;
 
+  clock_.start();
+  const WorkClock::Scope rest(clock_, &TimeByKind::rest);
   p_.trunk.begin_pass(request.another_follows);
   embed();
   for (layer_ = 0; layer_ < c.num_hidden_layers; ++layer_) {
@@ -63,6 +65,7 @@ void Step::run(model::SequenceState& state, const StepRequest& request) {
 
 void Step::embed() {
   const auto& table = p_.embedding.table();
+  const WorkClock::Scope waiting(clock_, &TimeByKind::waiting);
   p_.embedding.read(ids_, [&](size_t i, const std::byte* bytes) {
     if (table.dtype == weights::DType::kF32) {
       std::copy_n(bytes, 4 * table.cols, reinterpret_cast<std::byte*>(prefix(i)));
@@ -77,7 +80,7 @@ void Step::embed() {
 
 void Step::begin_layer() {
   const model::Config& c = p_.config;
-  small_.load(p_.trunk.next());
+  small_.load(next_chunk());
   mix(Role::kAttnResNorm, Role::kAttnResProj, Role::kInputNorm);
   if (layer_ % c.attn_res_block_size == 0) {
     // The running sum, raw, becomes the next snapshot where it lies; a new one starts.
@@ -124,7 +127,7 @@ void Step::add_to_prefix() {
 }
 
 void Step::output(const StepRequest& request) {
-  small_.load(p_.trunk.next());
+  small_.load(next_chunk());
   mix(Role::kOutputResNorm, Role::kOutputResProj, Role::kOutputNorm);
   const size_t first = rows_ - request.logit_rows;
   const RowBuffer& packed = p_.buffers.hidden_packed;
@@ -132,6 +135,7 @@ void Step::output(const StepRequest& request) {
   for (size_t row = 0; row < p_.config.vocab_size;) {
     const Product product = next_product(Role::kLmHead);
     if (request.logit_rows > 0) {
+      const WorkClock::Scope head(clock_, &TimeByKind::head);
       multiply(product.weights, x, p_.buffers.logits.out());
       check_finite(model::role_name(Role::kLmHead));
       (*request.sink)(row, product.weights.rows, p_.buffers.logits.out());
@@ -145,8 +149,18 @@ float* Step::source(size_t snapshot, size_t row) const {
   return p_.buffers.sources.data() + (snapshot * p_.buffers.shape.rows + row) * width;
 }
 
+weights::ChunkView Step::next_chunk() {
+  const WorkClock::Scope waiting(clock_, &TimeByKind::waiting);
+  return p_.trunk.next();
+}
+
+weights::ExpertView Step::next_expert() {
+  const WorkClock::Scope waiting(clock_, &TimeByKind::waiting);
+  return p_.experts.next();
+}
+
 Step::Product Step::next_product(Role role) {
-  const weights::ChunkView chunk = p_.trunk.next();
+  const weights::ChunkView chunk = next_chunk();
   const weights::SegmentRecord& segment = chunk.segments.front();
   const weights::TensorRecord& tensor = p_.trunk_file.tensors()[segment.tensor];
   K3_CHECK(tensor.role == static_cast<uint16_t>(role));
@@ -157,13 +171,15 @@ Step::Product Step::next_product(Role role) {
           tensor.rows};
 }
 
-void Step::project(Role role, const kernels::PackedColumns& x, const kernels::ColumnsOut& y) {
+void Step::project(Role role, const kernels::PackedColumns& x, const kernels::ColumnsOut& y,
+                   WorkClock::Kind kind) {
+  const WorkClock::Scope product(clock_, kind);
   for (size_t done = 0, rows = 1; done < rows;) {
-    const Product product = next_product(role);
-    K3_CHECK(product.row_begin == done);
-    multiply(product.weights, x, {y.data + done, y.stride});
-    done += product.weights.rows;
-    rows = product.matrix_rows;
+    const Product chunk = next_product(role);
+    K3_CHECK(chunk.row_begin == done);
+    multiply(chunk.weights, x, {y.data + done, y.stride});
+    done += chunk.weights.rows;
+    rows = chunk.matrix_rows;
   }
   check_finite(model::role_name(role));
 }

@@ -16,6 +16,7 @@
 #include "base/thread_pool.h"
 #include "engine/activations.h"
 #include "engine/small_tensors.h"
+#include "engine/work_clock.h"
 #include "kernels/table.h"
 #include "model/config.h"
 #include "model/state.h"
@@ -57,7 +58,8 @@ class Step {
   /// and operation when a number is not finite. After an error the state is not usable.
   void run(model::SequenceState& state, const StepRequest& request);
 
-  size_t rows() const { return rows_; }  // of the pass at hand
+  size_t rows() const { return rows_; }                        // of the pass at hand
+  const TimeByKind& time() const { return clock_.seconds(); }  // of all passes
 
  private:
   // The pass (step.cpp).
@@ -81,6 +83,10 @@ class Step {
   void run_experts();
   void run_expert(const weights::ExpertView& expert, std::span<const uint32_t> uses);
 
+  // Weights, waited for.
+  weights::ChunkView next_chunk();
+  weights::ExpertView next_expert();
+
   // Products.
   struct Product {
     kernels::WeightView weights;
@@ -89,7 +95,8 @@ class Step {
   };
   Product next_product(model::Role role);
   /// y = W x over all chunks of the matrix; every result is tested for finiteness.
-  void project(model::Role role, const kernels::PackedColumns& x, const kernels::ColumnsOut& y);
+  void project(model::Role role, const kernels::PackedColumns& x, const kernels::ColumnsOut& y,
+               WorkClock::Kind kind = &TimeByKind::trunk);
   void multiply(const kernels::WeightView& w, const kernels::PackedColumns& x,
                 const kernels::ColumnsOut& y);
   void pack_rows(RowBuffer from, size_t width, RowBuffer to);
@@ -107,6 +114,7 @@ class Step {
 
   Parts p_;
   SmallTensors small_;
+  WorkClock clock_;
   // Of the pass at hand.
   std::span<const uint32_t> ids_;
   size_t rows_ = 0;

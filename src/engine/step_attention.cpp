@@ -27,6 +27,7 @@ void Step::kda(model::SequenceState& state) {
                                .tail = state.conv_tail(kda_layer_, which),
                                .next_tail = p_.buffers.conv_next.data(),
                                .taps = small_[taps[which]]};
+    const WorkClock::Scope convolution(clock_, &TimeByKind::kda);
     p_.pool.parallel_for(width, 16, [&](size_t begin, size_t end) {
       model::kda_convolve(p_.kernels, c, conv, {begin, end});
       for (size_t r = 0; r < rows_; ++r) note_finite(convolved[which].row(r) + begin, end - begin);
@@ -56,9 +57,12 @@ void Step::kda(model::SequenceState& state) {
                             .exp_a = p_.buffers.exp_a.data(),
                             .dt_bias = small_[Role::kDtBias],
                             .o_norm = small_[Role::kONorm]};
-  p_.pool.parallel_for(c.kda_heads, 1, [&](size_t begin, size_t end) {
-    model::kda_heads(p_.kernels, c, rows, {begin, end});
-  });
+  {
+    const WorkClock::Scope recurrence(clock_, &TimeByKind::kda);
+    p_.pool.parallel_for(c.kda_heads, 1, [&](size_t begin, size_t end) {
+      model::kda_heads(p_.kernels, c, rows, {begin, end});
+    });
+  }
   each_row([&](size_t r) { note_finite(b.out.row(r), width); });
   check_finite("delta rule");
 
@@ -105,6 +109,7 @@ void Step::mla(model::SequenceState& state) {
 /// q_lat = q_nope W_UK, head by head; a chunk may begin and end inside a head, and the chain of its
 /// sum goes on from chunk to chunk.
 void Step::absorb_queries() {
+  const WorkClock::Scope products(clock_, &TimeByKind::trunk);
   const model::Config& c = p_.config;
   MlaBuffers& b = p_.buffers.mla;
   const size_t nope = c.qk_nope_head_dim, rows = size_t{c.mla_heads} * nope;
@@ -130,6 +135,7 @@ void Step::absorb_queries() {
 }
 
 void Step::attend(model::SequenceState& state, uint32_t mla_layer) {
+  const WorkClock::Scope attention(clock_, &TimeByKind::attention);
   const model::Config& c = p_.config;
   MlaBuffers& b = p_.buffers.mla;
   const size_t scratch = p_.buffers.attention.size() / p_.buffers.shape.threads;
@@ -151,6 +157,7 @@ void Step::attend(model::SequenceState& state, uint32_t mla_layer) {
 
 /// out = W_UV (attended latent), head by head.
 void Step::expand_values() {
+  const WorkClock::Scope products(clock_, &TimeByKind::trunk);
   const model::Config& c = p_.config;
   MlaBuffers& b = p_.buffers.mla;
   const size_t dim = c.v_head_dim, rows = size_t{c.mla_heads} * dim;

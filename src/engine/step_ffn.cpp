@@ -23,7 +23,7 @@ void Step::moe() {
   MoeBuffers& b = p_.buffers.moe;
   const kernels::PackedColumns x = p_.buffers.hidden_packed.columns(rows_);
 
-  project(Role::kRouter, x, b.scores.out());
+  project(Role::kRouter, x, b.scores.out(), &TimeByKind::router);
   choose_experts();
   group_by_expert();
   p_.experts.request(layer_ - c.dense_layers,
@@ -61,6 +61,7 @@ void Step::gated_hidden(RowBuffer gate, RowBuffer up, size_t width) {
 }
 
 void Step::choose_experts() {
+  const WorkClock::Scope router(clock_, &TimeByKind::router);
   const model::Config& c = p_.config;
   const size_t k = c.experts_per_token;
   each_row([&](size_t r) {
@@ -93,11 +94,12 @@ void Step::group_by_expert() {
 }
 
 void Step::run_experts() {
+  const WorkClock::Scope experts(clock_, &TimeByKind::experts);
   each_row([&](size_t r) {
     std::fill_n(p_.buffers.moe.latent_sum.row(r), p_.config.latent_size, 0.0f);
   });
   for (size_t i = 0; i < chosen_count_; ++i) {
-    const weights::ExpertView expert = p_.experts.next();
+    const weights::ExpertView expert = next_expert();
     K3_CHECK(expert.expert == p_.buffers.chosen[i]);
     const uint32_t begin = p_.buffers.expert_begin[expert.expert];
     const uint32_t end = p_.buffers.expert_begin[expert.expert + 1];
