@@ -18,6 +18,9 @@ namespace k3 {
 namespace io {
 class BlockReader;
 }
+namespace engine {
+struct OpenedModel;
+}
 
 /// Where a sequence may start from in place of nothing: one of the two, or neither.
 struct ResumeOptions {
@@ -125,6 +128,10 @@ class Engine {
   /// The same with a reader of the caller's: how tests inject faults. Null: as K3_IO and the host
   /// say.
   static std::unique_ptr<Engine> open(const EngineOptions& options,
+                                      std::unique_ptr<io::BlockReader> reader);
+  /// The same with a model that is already open, in place of options.model and options.trunk: how
+  /// steps are measured on weights that lie in no file.
+  static std::unique_ptr<Engine> open(const EngineOptions& options, engine::OpenedModel model,
                                       std::unique_ptr<io::BlockReader> reader);
   ~Engine();
   Engine(const Engine&) = delete;

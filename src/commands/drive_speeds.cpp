@@ -1,7 +1,11 @@
 #include "commands/drive_speeds.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <vector>
+
+#include "k3/error.h"
 
 namespace k3::commands {
 namespace {
@@ -31,6 +35,14 @@ double seconds_at(Bytes bytes, double gbps) {
 }
 
 }  // namespace
+
+std::vector<fs::path> files_to_measure(const fs::path& path) {
+  if (!fs::is_directory(path)) return {path};
+  std::vector<fs::path> shards = some_shards(path);
+  if (!shards.empty()) return shards;
+  throw Error(ErrorKind::kCheckpoint,
+              fmt::format("{}: no *.safetensors file there; name a file to read", path.string()));
+}
 
 io::ReadSpeed measure_experts(const fs::path& model) {
   return io::measure_reading(

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "io/drive.h"
 #include "k3/plan.h"
@@ -17,6 +18,10 @@ struct DriveSpeeds {
   bool holes = false;     // measured on files with holes: the drive itself was hardly asked
   bool measured = true;   // else given by the user
 };
+
+/// The file itself, or some of the shards of a checkpoint directory. Error(kCheckpoint) when it has
+/// none.
+std::vector<std::filesystem::path> files_to_measure(const std::filesystem::path& path);
 
 /// Reads some of the shards (the *.safetensors files of the directory) far apart, as experts are.
 io::ReadSpeed measure_experts(const std::filesystem::path& model);

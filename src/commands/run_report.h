@@ -10,6 +10,7 @@
 namespace k3::commands {
 
 OrderedJson plan_json(const Plan& plan);
+OrderedJson time_json(const TimeByKind& time);
 OrderedJson stats_json(const RunStats& stats);
 
 /// The report after a run, for stderr: peak memory beside the plan, bytes, speeds, where time went.

@@ -121,9 +121,8 @@ struct Engine::Parts {
   std::function<void(const RunProgress&)> on_progress;
   RunStats stats;
 
-  Parts(const EngineOptions& options)
-      : model(open_model(options.model, options.trunk.value_or(options.model / "trunk.k3"))),
-        isa(choose_isa()) {
+  Parts(const EngineOptions& options, OpenedModel opened)
+      : model(std::move(opened)), isa(choose_isa()) {
     trunk_id = files.add(model.trunk.path());
     for (const auto& shard : model.trunk.shards()) {
       shard_ids.push_back(files.add(model.directory / model.trunk.name(shard)));
@@ -256,7 +255,14 @@ std::unique_ptr<Engine> Engine::open(const EngineOptions& options) {
 
 std::unique_ptr<Engine> Engine::open(const EngineOptions& options,
                                      std::unique_ptr<io::BlockReader> reader) {
-  auto parts = std::make_unique<Parts>(options);
+  return open(options,
+              open_model(options.model, options.trunk.value_or(options.model / "trunk.k3")),
+              std::move(reader));
+}
+
+std::unique_ptr<Engine> Engine::open(const EngineOptions& options, OpenedModel model,
+                                     std::unique_ptr<io::BlockReader> reader) {
+  auto parts = std::make_unique<Parts>(options, std::move(model));
   if (!options.plan_only) parts->allocate(options, std::move(reader));
   return std::unique_ptr<Engine>(new Engine(std::move(parts)));
 }

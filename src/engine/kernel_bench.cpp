@@ -97,7 +97,8 @@ class Bench {
   }
 
   void add_bandwidth(size_t threads) {
-    const kernels::LimitProbes& probes = kernels::limit_probes(options_.isas.back());
+    const kernels::LimitProbes& probes =
+        kernels::limit_probes(options_.isas.empty() ? kernels::Isa::kAvx2 : options_.isas.back());
     for (size_t streams : {1, 8}) {
       add(
           "read bandwidth",

@@ -15,7 +15,7 @@ namespace k3::engine {
 
 struct KernelBenchOptions {
   Bytes weights{2'000'000'000};    // of the matrices that are read from memory
-  std::vector<kernels::Isa> isas;  // kAvx2, kAvx512
+  std::vector<kernels::Isa> isas;  // kAvx2, kAvx512; none: the bandwidths alone
   std::vector<size_t> threads;     // ascending
   size_t repetitions = 5;          // the best counts
   std::function<void(std::string_view what)> on_progress;

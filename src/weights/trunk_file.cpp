@@ -226,6 +226,17 @@ TrunkFile TrunkFile::open(const std::filesystem::path& path) {
   return trunk;
 }
 
+TrunkFile TrunkFile::in_memory(const std::filesystem::path& path, const Manifest& manifest,
+                               uint64_t end) {
+  TrunkFile trunk;
+  trunk.path_ = path;
+  trunk.manifest_ = serialize(manifest);
+  trunk.file_bytes_ = Bytes{end + trunk.manifest_.size()};
+  trunk.bind_records();
+  RecordChecker(trunk, end, trunk.strings_.size()).check();
+  return trunk;
+}
+
 void TrunkFile::bind_records() {
   header_ = reinterpret_cast<const ManifestHeader*>(manifest_.data());
   const bool countable = header_->expert_layer_count <= kExpertCountMax &&

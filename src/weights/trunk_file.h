@@ -12,11 +12,17 @@
 
 namespace k3::weights {
 
+struct Manifest;
+
 class TrunkFile {
  public:
   /// Reads header and manifest, checks magic, version, checksums, and that every record lies inside
   /// the file and refers to what exists. Error(kCheckpoint) naming what differs.
   static TrunkFile open(const std::filesystem::path& path);
+  /// The same from a manifest in memory, of chunks that end before `end`: for weights that are made
+  /// up while they are read. `path` is where reads will go.
+  static TrunkFile in_memory(const std::filesystem::path& path, const Manifest& manifest,
+                             uint64_t end);
 
   const std::filesystem::path& path() const { return path_; }
   const ManifestHeader& header() const { return *header_; }
