@@ -10,14 +10,16 @@
 namespace k3::engine {
 
 kernels::Isa choose_isa() {
-  const std::optional<kernels::Isa> best = kernels::best_isa();
+  return choose_isa(kernels::best_isa(), std::getenv("K3_ISA"));
+}
+
+kernels::Isa choose_isa(std::optional<kernels::Isa> best, const char* forced) {
   if (!best) {
     throw Error(
         ErrorKind::kUsage,
         "this CPU lacks AVX2 and FMA, which k3 needs; use a processor of 2013 or later that "
         "has both (in a virtual machine: pass the host's CPU through)");
   }
-  const char* forced = std::getenv("K3_ISA");
   if (forced == nullptr || *forced == '\0') return *best;
   const std::optional<kernels::Isa> isa = kernels::isa_from_name(forced);
   if (!isa) {
