@@ -11,6 +11,7 @@
 #include "commands/run_report.h"
 #include "engine/isa.h"
 #include "engine/kernel_bench.h"
+#include "k3/error.h"
 #include "kernels/dispatch.h"
 
 namespace k3::commands {
@@ -18,6 +19,8 @@ namespace {
 
 using engine::KernelBench;
 using engine::KernelResult;
+
+constexpr Bytes kSizeMin{32'000'000};  // less holds no work for the products of many columns
 
 struct BenchKernelsCommand {
   std::optional<Bytes> size;
@@ -83,6 +86,11 @@ void run_bench_kernels(const BenchKernelsCommand& command) {
   apply_verbosity(command.output);
   Progress progress(command.output.quiet);
   engine::KernelBenchOptions options;
+  if (command.size && *command.size < kSizeMin) {
+    throw Error(ErrorKind::kUsage,
+                fmt::format("--size {}: at least {} are needed", format_bytes(*command.size),
+                            format_bytes(kSizeMin)));
+  }
   if (command.size) options.weights = *command.size;
   const kernels::Isa best = engine::choose_isa();
   options.isas = {kernels::Isa::kAvx2};

@@ -37,14 +37,17 @@ std::vector<std::string> usable_isas() {
 std::set<std::tuple<std::string, std::string, size_t>> measured(const Json& bench) {
   std::set<std::tuple<std::string, std::string, size_t>> found;
   for (const Json& r : bench["results"]) {
-    const bool fresh = found.insert({r["op"], r["isa"], r["threads"]}).second;
+    const bool fresh = found
+                           .emplace(r["op"].get<std::string>(), r["isa"].get<std::string>(),
+                                    r["threads"].get<size_t>())
+                           .second;
     EXPECT_TRUE(fresh) << r.dump();
   }
   return found;
 }
 
 TEST(BenchKernels, MeasuresEveryOperationOnEveryInstructionSetAndThreadCount) {
-  const Json bench = bench_json({"kernels", "--size", "8M", "--repetitions", "1", "-t", "2"});
+  const Json bench = bench_json({"kernels", "--size", "32M", "--repetitions", "1", "-t", "2"});
   std::set<std::tuple<std::string, std::string, size_t>> expected;
   for (const char* op : {"matvec_bf16", "matvec_f32", "matvec_mxfp4", "matmul_bf16", "matmul_f32",
                          "matmul_mxfp4", "kda_head", "attend_tile"}) {
@@ -56,7 +59,7 @@ TEST(BenchKernels, MeasuresEveryOperationOnEveryInstructionSetAndThreadCount) {
 }
 
 TEST(BenchKernels, GivesEachFigureBesideTheLimitOfTheSameRun) {
-  const Json bench = bench_json({"kernels", "--size", "8M", "--repetitions", "1", "-t", "1"});
+  const Json bench = bench_json({"kernels", "--size", "32M", "--repetitions", "1", "-t", "1"});
   EXPECT_GT(bench["read_bandwidth_gbps"]["1"].get<double>(), 0);
   for (const std::string& isa : usable_isas()) {
     EXPECT_GT(bench["fma_peak_gflops"][isa].get<double>(), 0) << isa;
@@ -67,6 +70,12 @@ TEST(BenchKernels, GivesEachFigureBesideTheLimitOfTheSameRun) {
     EXPECT_GT(r["ratio"].get<double>(), 0) << r.dump();
     EXPECT_TRUE(r["limit"] == "bandwidth" || r["limit"] == "fma") << r.dump();
   }
+}
+
+TEST(BenchKernels, RefusesASizeThatHoldsNoWork) {
+  const K3Result result = run_k3({.args = {"bench", "kernels", "--size", "31M"}});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_NE(result.err.find("at least"), std::string::npos) << result.err;
 }
 
 class BenchStep : public testing::Test {
@@ -152,7 +161,8 @@ TEST(BenchDisk, ReadsAFileInEveryPattern) {
   EXPECT_GT(bench["best_gbps"].get<double>(), 0);
   std::set<std::tuple<std::string, uint64_t, uint64_t>> found;
   for (const Json& r : bench["results"]) {
-    found.insert({r["reads"], r["request_bytes"], r["in_flight"]});
+    found.emplace(r["reads"].get<std::string>(), r["request_bytes"].get<uint64_t>(),
+                  r["in_flight"].get<uint64_t>());
     EXPECT_GT(r["bytes"].get<uint64_t>(), 0u) << r.dump();
     EXPECT_GT(r["ratio"].get<double>(), 0) << r.dump();
     EXPECT_LE(r["ratio"].get<double>(), 1) << r.dump();
