@@ -16,9 +16,14 @@ namespace k3::kernels {
 
 enum class Isa : uint8_t { kScalar, kAvx2, kAvx512 };
 
-enum class Encoding : uint8_t { kBf16 = 0, kF32 = 1, kMxfp4 = 2 };
+/// kPacked3 and kPacked4 are bf16 with exponents as codes of 3 or 4 bits (packed.h).
+enum class Encoding : uint8_t { kBf16 = 0, kF32 = 1, kMxfp4 = 2, kPacked3 = 3, kPacked4 = 4 };
 
-/// Rows of a weight matrix W[rows, cols], row-major, as stored in the checkpoint.
+constexpr bool is_packed(Encoding encoding) {
+  return encoding == Encoding::kPacked3 || encoding == Encoding::kPacked4;
+}
+
+/// Rows of a weight matrix W[rows, cols], row-major, as stored in the checkpoint or packed.
 struct WeightView {
   Encoding encoding;
   const std::byte* data;    // kMxfp4: packed nibbles, cols/2 bytes a row
@@ -52,6 +57,11 @@ static constexpr size_t packed_pairs_length(size_t n) {
 }
 static constexpr size_t packed_octets_length(size_t n) {
   return (n + 127) / 128 * 128;
+}
+
+/// Room that `count` weights need in Kernels::unpack: the blocks of 256 that they lie in.
+static constexpr size_t unpack_scratch_bytes(size_t count) {
+  return 2 * (count + 512);
 }
 
 /// Vectors of accumulate_rows, in natural order.
@@ -104,6 +114,9 @@ struct Kernels {
   void (*matmul_f32)(const WeightView& w, Range rows, const PackedColumns& x, const ColumnsOut& y);
   void (*matmul_mxfp4)(const WeightView& w, Range rows, const PackedColumns& x,
                        const ColumnsOut& y);
+  /// The bits of matmul_bf16 on the weights that w packs. At most 65536 columns.
+  void (*matmul_packed)(const WeightView& w, Range rows, const PackedColumns& x,
+                        const ColumnsOut& y);
 
   /// Lane order for bf16 and fp32 weights: groups of 32 -> even plane of 16, odd plane of 16.
   /// Writes packed_pairs_length(n) floats; the padding is +0.
@@ -117,6 +130,9 @@ struct Kernels {
 
   // ---- widening ----
   void (*widen_bf16)(const std::byte* bf16, size_t n, float* out);
+  /// Weights [begin, begin + count) of a packed view, rows one after the other, as bf16 in
+  /// `scratch` (unpack_scratch_bytes(count)); returns where the first one lies in it.
+  const std::byte* (*unpack)(const WeightView& w, size_t begin, size_t count, std::byte* scratch);
 
   // ---- norms and mixtures ----
 
@@ -166,7 +182,7 @@ struct Kernels {
   /// For every vector b < batch.count and every column c of W:
   ///   y[b*y_stride + c] = chain over i in `rows` ascending of fma(x[b*x_stride + i - rows.begin],
   ///   W[i, c], y[b*y_stride + c]), continuing from what y holds: q_lat = q_nope W_UK.
-  /// w.encoding is kBf16 or kF32.
+  /// w.encoding is any but kMxfp4; packed views have at most 65536 columns.
   void (*accumulate_rows)(const WeightView& w, Range rows, const RowBatch& batch);
   /// One tile of the online softmax: new maximum, rescale, e = exp(s-m), totals and weighted sums
   /// of latents in ascending order of positions.

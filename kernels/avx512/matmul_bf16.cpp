@@ -1,3 +1,4 @@
+#include "kernels/avx512/bf16.h"
 #include "kernels/avx512/functions.h"
 #include "kernels/avx512/vector.h"
 #include "kernels/far_rows.h"
@@ -5,20 +6,6 @@
 
 namespace k3::kernels::avx512 {
 namespace {
-
-// 32 stored weights: the even ones are the lower halves of 16 words, the odd ones the upper.
-__m512 even_weights(__m512i words) {
-  return _mm512_castsi512_ps(_mm512_slli_epi32(words, 16));
-}
-
-__m512 odd_weights(__m512i words) {
-  return _mm512_castsi512_ps(_mm512_and_si512(words, _mm512_set1_epi32(-0x10000)));
-}
-
-__m512i load_words(const std::byte* from, size_t left) {
-  if (left >= kPairGroup) return _mm512_loadu_si512(from);
-  return _mm512_maskz_loadu_epi16((1U << left) - 1, from);
-}
 
 struct Bf16Rows {
   static constexpr size_t kBits = 16;

@@ -10,6 +10,8 @@ Kernels make_table() {
   t.matmul_bf16 = matmul_bf16;
   t.matmul_f32 = matmul_f32;
   t.matmul_mxfp4 = matmul_mxfp4;
+  t.matmul_packed = matmul_packed;
+  t.unpack = unpack;
   t.dot = dot;
   t.rms_norm = rms_norm;
   t.l2_norm = l2_norm;

@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "kernels/formats.h"
+#include "kernels/packed.h"
 #include "kernels/scalar/functions.h"
 
 namespace k3::kernels::scalar {
@@ -14,6 +15,7 @@ float weight_at(const WeightView& w, size_t index) {
 }  // namespace
 
 void accumulate_rows(const WeightView& w, Range rows, const RowBatch& batch) {
+  if (is_packed(w.encoding)) return accumulate_strips(w, rows, batch, unpack, accumulate_rows);
   for (size_t b = 0; b < batch.count; ++b) {
     float* y = batch.y + b * batch.y_stride;
     for (size_t i = rows.begin; i < rows.end; ++i) {

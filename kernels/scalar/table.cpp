@@ -9,6 +9,8 @@ Kernels make_table() {
   t.matmul_bf16 = matmul_bf16;
   t.matmul_f32 = matmul_f32;
   t.matmul_mxfp4 = matmul_mxfp4;
+  t.matmul_packed = matmul_packed;
+  t.unpack = unpack;
   t.pack_pairs = pack_pairs;
   t.pack_octets = pack_octets;
   t.dot = dot;

@@ -163,16 +163,14 @@ std::string report(const fs::path& target, const Outcome& outcome, bool json) {
 
 void run_pack(const PackCommand& command) {
   apply_verbosity(command.out);
-  if (command.codec == "lossless") {
-    throw Error(ErrorKind::kUsage,
-                "--codec lossless: this version has no lossless codec; use auto or raw");
-  }
   const fs::path target = command.output.empty() ? command.model / "trunk.k3" : command.output;
   const Progress clock(true);
   Checkpoint checkpoint;
   open_checkpoint(command.model, checkpoint);
   weights::PackOptions options;
   options.expert_checksums = command.expert_checksums;
+  options.codec =
+      command.codec == "raw" ? weights::CodecChoice::kRaw : weights::CodecChoice::kLossless;
 
   watch_interrupts();
   Outcome outcome;
@@ -199,7 +197,7 @@ void add_pack(CLI::App& app) {
   pack->add_option("-o,--output", command->output, "Trunk file to write [MODEL/trunk.k3]")
       ->type_name("FILE")
       ->group("Result");
-  pack->add_option("--codec", command->codec, "How weights are stored; auto is raw for now")
+  pack->add_option("--codec", command->codec, "How matrices are stored: lossless (auto) or raw")
       ->check(CLI::IsMember({"auto", "raw", "lossless"}))
       ->type_name("NAME")
       ->capture_default_str()

@@ -9,6 +9,7 @@
 #include "k3/error.h"
 #include "model/attn_res.h"
 #include "weights/dtype.h"
+#include "weights/trunk_codec.h"
 
 namespace k3::engine {
 
@@ -16,11 +17,6 @@ using model::Role;
 
 namespace {
 constexpr size_t kRowGrain = 8;  // rows of a matrix that a thread takes at least
-
-kernels::Encoding encoding_of(uint8_t dtype) {
-  return static_cast<weights::DType>(dtype) == weights::DType::kF32 ? kernels::Encoding::kF32
-                                                                    : kernels::Encoding::kBf16;
-}
 }  // namespace
 
 Step::Step(const Parts& parts)
@@ -165,8 +161,8 @@ Step::Product Step::next_product(Role role) {
   const weights::TensorRecord& tensor = p_.trunk_file.tensors()[segment.tensor];
   K3_CHECK(tensor.role == static_cast<uint16_t>(role));
   K3_CHECK(tensor.layer == layer_ || tensor.layer == weights::kNoLayer);
-  return {{encoding_of(tensor.dtype), chunk.bytes + segment.offset, nullptr, segment.row_count,
-           tensor.cols},
+  return {{weights::encoding_of(chunk.record->codec, tensor.dtype), chunk.bytes + segment.offset,
+           nullptr, segment.row_count, tensor.cols},
           segment.row_begin,
           tensor.rows};
 }
@@ -184,11 +180,24 @@ void Step::project(Role role, const kernels::PackedColumns& x, const kernels::Co
   check_finite(model::role_name(role));
 }
 
+decltype(kernels::Kernels::matmul_bf16) Step::matmul_of(kernels::Encoding encoding) const {
+  switch (encoding) {
+    case kernels::Encoding::kBf16:
+      return p_.kernels.matmul_bf16;
+    case kernels::Encoding::kF32:
+      return p_.kernels.matmul_f32;
+    case kernels::Encoding::kMxfp4:
+      return p_.kernels.matmul_mxfp4;
+    case kernels::Encoding::kPacked3:
+    case kernels::Encoding::kPacked4:
+      return p_.kernels.matmul_packed;
+  }
+  K3_CHECK(false);
+}
+
 void Step::multiply(const kernels::WeightView& w, const kernels::PackedColumns& x,
                     const kernels::ColumnsOut& y) {
-  const auto product = w.encoding == kernels::Encoding::kMxfp4 ? p_.kernels.matmul_mxfp4
-                       : w.encoding == kernels::Encoding::kF32 ? p_.kernels.matmul_f32
-                                                               : p_.kernels.matmul_bf16;
+  const auto product = matmul_of(w.encoding);
   p_.pool.parallel_for(w.rows, kRowGrain, [&](size_t begin, size_t end) {
     product(w, {begin, end}, x, y);
     for (size_t c = 0; c < x.count; ++c) note_finite(y.data + c * y.stride + begin, end - begin);

@@ -94,6 +94,7 @@ class Step {
     size_t matrix_rows;  // of the whole matrix
   };
   Product next_product(model::Role role);
+  decltype(kernels::Kernels::matmul_bf16) matmul_of(kernels::Encoding encoding) const;
   /// y = W x over all chunks of the matrix; every result is tested for finiteness.
   void project(model::Role role, const kernels::PackedColumns& x, const kernels::ColumnsOut& y,
                WorkClock::Kind kind = &TimeByKind::trunk);

@@ -163,8 +163,7 @@ void Step::expand_values() {
   const size_t dim = c.v_head_dim, rows = size_t{c.mla_heads} * dim;
   for (size_t done = 0; done < rows;) {
     const kernels::WeightView w = next_product(Role::kWUV).weights;
-    const auto product =
-        w.encoding == kernels::Encoding::kF32 ? p_.kernels.matmul_f32 : p_.kernels.matmul_bf16;
+    const auto product = matmul_of(w.encoding);
     p_.pool.parallel_for(w.rows, 1, [&](size_t begin, size_t end) {
       for (size_t at = begin; at < end;) {
         const size_t head = (done + at) / dim;

@@ -134,8 +134,10 @@ Manifest describe_trunk(const PackInput& input, const PackOptions& options) {
   return manifest;
 }
 
-uint64_t plan_checksum(const Manifest& described) {
-  return checksum(serialize(described));
+uint64_t plan_checksum(const Manifest& described, CodecChoice codec) {
+  std::vector<std::byte> plan = serialize(described);
+  plan.push_back(static_cast<std::byte>(codec));
+  return checksum(plan);
 }
 
 std::string trunk_difference(const TrunkFile& trunk, const Manifest& described) {

@@ -16,8 +16,9 @@ namespace k3::weights {
 /// a tensor's size contradicts the list of tensors.
 Manifest describe_trunk(const PackInput& input, const PackOptions& options);
 
-/// Checksum of everything in it: equal only for trunk files that would be equal.
-uint64_t plan_checksum(const Manifest& described);
+/// Checksum of everything in it and of the choice of codec: equal only for trunk files that would
+/// be equal.
+uint64_t plan_checksum(const Manifest& described, CodecChoice codec);
 
 /// Why an existing trunk file is not the one that `described` would become, up to its codecs; empty
 /// if it is. Expert checksums that nobody asked for do not matter.

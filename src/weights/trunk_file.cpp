@@ -11,6 +11,7 @@
 #include "k3/error.h"
 #include "weights/safetensors.h"
 #include "weights/shard_identity.h"
+#include "weights/trunk_codec.h"
 #include "weights/trunk_manifest.h"
 
 namespace k3::weights {
@@ -111,7 +112,7 @@ class RecordChecker {
   }
 
   void check_chunk(const ChunkRecord& chunk) {
-    if (chunk.codec != static_cast<uint8_t>(Codec::kRaw)) {
+    if (chunk.codec > static_cast<uint8_t>(Codec::kPacked4)) {
       refuse(trunk_.path(), fmt::format("codec {} is not known to this program", chunk.codec));
     }
     require(chunk.offset % kTrunkAlignment == 0 && chunk.offset >= chunk_end_, "place of a chunk");
@@ -126,7 +127,24 @@ class RecordChecker {
     uint64_t end = 0;
     uint64_t raw = 0;
     for (const SegmentRecord& segment : trunk_.segments(chunk)) raw += check_segment(segment, end);
-    require(raw == chunk.raw_bytes && end == chunk.stored_bytes, "length of a chunk");
+    require(raw == chunk.raw_bytes, "length of a chunk");
+    if (static_cast<Codec>(chunk.codec) == Codec::kRaw) {
+      require(end == chunk.stored_bytes, "length of a chunk");
+    } else {
+      check_packed(chunk);
+    }
+  }
+
+  void check_packed(const ChunkRecord& chunk) const {
+    const SegmentRecord& segment = trunk_.segments(chunk).front();
+    const TensorRecord& tensor = trunk_.tensors()[segment.tensor];
+    require(
+        chunk.segment_count == 1 && segment.offset == 0 && can_be_packed(tensor.dtype, tensor.cols),
+        "a packed chunk that is not of one bf16 matrix");
+    require(chunk.stored_bytes < chunk.raw_bytes &&
+                chunk.stored_bytes >=
+                    packed_bytes_min(static_cast<Codec>(chunk.codec), chunk.raw_bytes / 2),
+            "length of a packed chunk");
   }
 
   /// Segments go through all tensors, row by row; returns the segment's bytes.

@@ -16,7 +16,9 @@ inline constexpr uint32_t kTrunkVersion = 1;
 inline constexpr uint32_t kTrunkAlignment = 4096;
 inline constexpr uint32_t kSegmentAlignment = 64;
 
-enum class Codec : uint8_t { kRaw = 0 };
+/// kPacked3 and kPacked4: a chunk of one bf16 matrix, lossless, exponents as codes of 3 or 4 bits
+/// (kernels/packed.h has the bytes).
+enum class Codec : uint8_t { kRaw = 0, kPacked3 = 1, kPacked4 = 2 };
 
 /// At offset 0, the rest of the 4096 bytes zero.
 struct FileHeader {
@@ -89,7 +91,8 @@ struct ChunkRecord {
 static_assert(sizeof(ChunkRecord) == 48);
 
 /// Rows of one tensor inside a chunk. For kRaw the rows start at offset bytes into the chunk, each
-/// segment at a multiple of kSegmentAlignment, row-major, as in the checkpoint.
+/// segment at a multiple of kSegmentAlignment, row-major, as in the checkpoint. A packed chunk has
+/// one segment, at offset 0.
 struct SegmentRecord {
   uint32_t tensor;
   uint32_t row_begin;

@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "base/hash.h"
 #include "k3/error.h"
+#include "weights/trunk_codec.h"
 
 namespace k3::weights {
 namespace {
@@ -90,6 +91,7 @@ ChunkView TrunkStream::next() {
   if (entry.reading) {
     io_.wait(entry.job);
     verify(entry);
+    check_codec(entry);
     entry.reading = false;
     stats_.streamed_bytes += chunk.stored_bytes;
     if (pinned_offset_[entry.chunk] != kNotPinned) resident_[entry.chunk] = true;
@@ -168,6 +170,17 @@ void TrunkStream::verify(Entry& entry) {
       fmt::format("{}: the bytes at {} ({} bytes, {}) do not match their checksum, read "
                   "twice; check the drive and run `k3 pack --force` again",
                   file_.path().string(), chunk.offset, chunk.stored_bytes, describe(entry.chunk)));
+}
+
+/// At every read: a packed chunk that contradicts itself would lead the kernels out of its memory.
+void TrunkStream::check_codec(const Entry& entry) const {
+  const ChunkRecord& chunk = file_.chunks()[entry.chunk];
+  const std::span<const std::byte> stored(entry.bytes, chunk.stored_bytes);
+  if (is_sound(static_cast<Codec>(chunk.codec), stored, chunk.raw_bytes / 2)) return;
+  throw Error(ErrorKind::kRead,
+              fmt::format("{}: the packed bytes at {} ({}) contradict themselves; check the drive "
+                          "and run `k3 pack --force` again",
+                          file_.path().string(), chunk.offset, describe(entry.chunk)));
 }
 
 std::string TrunkStream::describe(uint32_t chunk) const {

@@ -56,8 +56,8 @@ class TrunkStream {
   /// Starts a pass over all chunks. With `another_follows` the reader runs ahead into the next
   /// pass.
   void begin_pass(bool another_follows);
-  /// The next chunk in order; ends the use of the one before. Error(kRead) when reading failed or
-  /// the checksum is wrong twice.
+  /// The next chunk in order; ends the use of the one before. Error(kRead) when reading failed,
+  /// the checksum is wrong twice, or a packed chunk contradicts itself.
   ChunkView next();
 
   const TrunkStreamStats& stats() const { return stats_; }
@@ -79,6 +79,7 @@ class TrunkStream {
   std::byte* take_ring(uint64_t size, uint64_t* taken);
   void retire_front();
   void verify(Entry& entry);
+  void check_codec(const Entry& entry) const;
 
   const TrunkFile& file_;
   io::FileId id_;

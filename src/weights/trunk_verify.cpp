@@ -8,6 +8,7 @@
 #include "base/hash.h"
 #include "k3/error.h"
 #include "weights/ordered_work.h"
+#include "weights/trunk_codec.h"
 #include "weights/trunk_file.h"
 #include "weights/trunk_source.h"
 #include "weights/trunk_writer.h"
@@ -50,9 +51,11 @@ class ContentVerifier {
         file_(io::DirectFile::open_buffered(trunk.path())),
         sources_{TrunkSource(directory, index, tensors), TrunkSource(directory, index, tensors)} {
     uint64_t largest = 0;
-    for (const ChunkRecord& chunk : trunk.chunks()) largest = std::max(largest, chunk.stored_bytes);
+    for (const ChunkRecord& chunk : trunk.chunks())
+      largest = std::max(largest, content_bytes(chunk));
     for (Buffers& buffers : buffers_) {
       buffers.stored.resize(largest);
+      buffers.unpacked.resize(largest);
       buffers.expected.resize(largest);
     }
   }
@@ -74,20 +77,46 @@ class ContentVerifier {
  private:
   struct Buffers {
     std::vector<std::byte> stored;
+    std::vector<std::byte> unpacked;
     std::vector<std::byte> expected;
   };
 
   void compare(const ChunkRecord& chunk, uint64_t number, TrunkSource& source, Buffers& buffers) {
     const auto stored = std::span(buffers.stored).first(chunk.stored_bytes);
-    const auto expected = std::span(buffers.expected).first(chunk.stored_bytes);
+    const auto expected = std::span(buffers.expected).first(content_bytes(chunk));
     read_keeping_holes(file_, trunk_.path(), chunk.offset, stored);
     source.read_chunk(trunk_.segments(chunk), expected);
-    if (std::memcmp(stored.data(), expected.data(), stored.size()) != 0) {
-      report_difference(chunk, number, stored, expected);
+    const auto content = content_of(chunk, number, stored, buffers.unpacked);
+    if (std::memcmp(content.data(), expected.data(), expected.size()) != 0) {
+      report_difference(chunk, number, content, expected);
     }
     if (checksum(stored) != chunk.checksum) {
       refuse(trunk_.path(), fmt::format("chunk {} is right but its checksum is not", number));
     }
+  }
+
+  /// Bytes of a chunk as it would be stored raw.
+  static uint64_t content_bytes(const ChunkRecord& chunk) {
+    return is_packed(chunk) ? chunk.raw_bytes : chunk.stored_bytes;
+  }
+
+  static bool is_packed(const ChunkRecord& chunk) {
+    return static_cast<Codec>(chunk.codec) != Codec::kRaw;
+  }
+
+  std::span<const std::byte> content_of(const ChunkRecord& chunk, uint64_t number,
+                                        std::span<const std::byte> stored,
+                                        std::span<std::byte> unpacked) const {
+    if (!is_packed(chunk)) return stored;
+    const auto codec = static_cast<Codec>(chunk.codec);
+    if (!is_sound(codec, stored, chunk.raw_bytes / 2)) {
+      refuse(trunk_.path(),
+             fmt::format("packed chunk {} of {} contradicts itself", number,
+                         trunk_.name(trunk_.tensors()[trunk_.segments(chunk).front().tensor])));
+    }
+    const auto content = unpacked.first(chunk.raw_bytes);
+    unpack_weights(codec, stored, content);
+    return content;
   }
 
   [[noreturn]] void report_difference(const ChunkRecord& chunk, uint64_t number,
@@ -95,15 +124,17 @@ class ContentVerifier {
                                       std::span<const std::byte> expected) const {
     const auto at = static_cast<uint64_t>(
         std::mismatch(stored.begin(), stored.end(), expected.begin()).first - stored.begin());
+    const std::string place = is_packed(chunk)
+                                  ? fmt::format("packed at byte {} of the file", chunk.offset)
+                                  : fmt::format("byte {} of the file", chunk.offset + at);
     for (const SegmentRecord& segment : trunk_.segments(chunk)) {
       const TensorRecord& tensor = trunk_.tensors()[segment.tensor];
       const uint64_t row_bytes = tensor.cols * dtype_bytes(static_cast<DType>(tensor.dtype));
       if (at < segment.offset || at >= segment.offset + segment.row_count * row_bytes) continue;
       refuse(trunk_.path(),
-             fmt::format("tensor {}, row {} differs from the checkpoint (chunk {}, byte {} of the "
-                         "file)",
+             fmt::format("tensor {}, row {} differs from the checkpoint (chunk {}, {})",
                          trunk_.name(tensor), segment.row_begin + (at - segment.offset) / row_bytes,
-                         number, chunk.offset + at));
+                         number, place));
     }
     refuse(trunk_.path(), fmt::format("chunk {} is not zero between its tensors (byte {} of the "
                                       "file)",

@@ -78,6 +78,9 @@ class TrunkWriter {
       progress_.raw_total += Bytes{chunk.raw_bytes};
     }
     for (auto& buffer : buffers_) buffer.resize(largest);
+    if (options.codec != CodecChoice::kRaw) {
+      for (auto& buffer : raw_buffers_) buffer.resize(largest);
+    }
     progress_.chunk_count = manifest_.chunks.size();
   }
 
@@ -93,8 +96,8 @@ class TrunkWriter {
  private:
   TrunkJournal::Shape journal_shape() const {
     const uint64_t end = end_bound_ + manifest_offsets(manifest_.header).end;
-    return {align_up(end, kTrunkAlignment), plan_checksum(manifest_), manifest_.chunks.size(),
-            manifest_.expert_checksums.size()};
+    return {align_up(end, kTrunkAlignment), plan_checksum(manifest_, options_.codec),
+            manifest_.chunks.size(), manifest_.expert_checksums.size()};
   }
 
   /// Before the first byte; a file that was only made for its lock does not stay.
@@ -141,10 +144,8 @@ class TrunkWriter {
   void write_chunks(TrunkJournal& journal) {
     auto make = [&](const WorkItem& item) {
       ChunkRecord& chunk = manifest_.chunks[item.index];
+      const bool data = fill(item, chunk);
       const auto bytes = std::span(buffers_[item.slot]).first(chunk.stored_bytes);
-      const auto segments = segments_of(chunk);
-      const bool data = sources_[item.thread].read_chunk(segments, bytes);
-      if (data) sources_[item.thread].check_finite(segments, bytes);
       chunk.checksum = hash(item, data, bytes);
       has_data_[item.slot] = data;
     };
@@ -157,6 +158,30 @@ class TrunkWriter {
       settle();
     };
     run_in_order(progress_.chunks_done, manifest_.chunks.size(), make, take);
+  }
+
+  /// The chunk as it will be stored, in the slot's buffer. Returns false when it is one hole.
+  bool fill(const WorkItem& item, ChunkRecord& chunk) {
+    const auto segments = segments_of(chunk);
+    const bool pack = options_.codec != CodecChoice::kRaw && is_one_matrix(segments);
+    auto& raw = pack ? raw_buffers_[item.thread] : buffers_[item.slot];
+    const auto bytes = std::span(raw).first(chunk.stored_bytes);
+    const bool data = sources_[item.thread].read_chunk(segments, bytes);
+    if (data) sources_[item.thread].check_finite(segments, bytes);
+    if (!pack) return data;
+    const Packed packed =
+        data ? pack_weights(bytes, buffers_[item.slot]) : Packed{Codec::kRaw, chunk.stored_bytes};
+    chunk.codec = static_cast<uint8_t>(packed.codec);
+    chunk.stored_bytes = packed.bytes;
+    if (packed.codec == Codec::kRaw)
+      std::copy(bytes.begin(), bytes.end(), buffers_[item.slot].begin());
+    return data;
+  }
+
+  bool is_one_matrix(std::span<const SegmentRecord> segments) const {
+    const TensorRecord& tensor = manifest_.tensors[segments.front().tensor];
+    return segments.size() == 1 && (*input_.tensors)[segments.front().tensor].group == 0 &&
+           can_be_packed(tensor.dtype, tensor.cols);
   }
 
   /// What an interrupted run may have left is overwritten; beyond it, zero blocks stay holes.
@@ -264,6 +289,7 @@ class TrunkWriter {
   std::array<TrunkSource, kWorkThreads> sources_;
   std::array<ZeroChecksums, kWorkThreads> zero_checksums_;
   std::array<std::vector<std::byte>, kWorkSlots> buffers_;
+  std::array<std::vector<std::byte>, kWorkThreads> raw_buffers_;  // what is packed into them
   std::array<bool, kWorkSlots> has_data_{};
   PackProgress progress_{};
   uint64_t experts_done_ = 0;

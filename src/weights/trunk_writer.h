@@ -6,6 +6,7 @@
 
 #include "k3/units.h"
 #include "weights/checkpoint_index.h"
+#include "weights/trunk_codec.h"
 #include "weights/trunk_layout.h"
 
 namespace k3::weights {
@@ -23,6 +24,7 @@ struct PackProgress {
 
 struct PackOptions {
   bool expert_checksums = false;                      // hash every expert's bytes too
+  CodecChoice codec = CodecChoice::kLossless;         // how matrices are stored
   std::function<void(const PackProgress&)> progress;  // called often; may throw to stop
 };
 
