@@ -108,6 +108,12 @@ std::string shards_that_differ(const TrunkFile& trunk, const Manifest& described
   return names;
 }
 
+bool has_packed_chunks(const TrunkFile& trunk) {
+  return std::any_of(trunk.chunks().begin(), trunk.chunks().end(), [](const ChunkRecord& chunk) {
+    return static_cast<Codec>(chunk.codec) != Codec::kRaw;
+  });
+}
+
 bool same_layout(const TrunkFile& trunk, const Manifest& described) {
   ManifestHeader a = trunk.header();
   ManifestHeader b = described.header;
@@ -140,7 +146,8 @@ uint64_t plan_checksum(const Manifest& described, CodecChoice codec) {
   return checksum(plan);
 }
 
-std::string trunk_difference(const TrunkFile& trunk, const Manifest& described) {
+std::string trunk_difference(const TrunkFile& trunk, const Manifest& described,
+                             const PackOptions& options) {
   if (trunk.header().config_fingerprint != described.header.config_fingerprint) {
     return "it was made for another config.json";
   }
@@ -148,6 +155,9 @@ std::string trunk_difference(const TrunkFile& trunk, const Manifest& described) 
     return fmt::format("it was made from other shards than{}", shards);
   }
   if (!same_layout(trunk, described)) return "it is laid out differently";
+  if (options.codec == CodecChoice::kRaw && has_packed_chunks(trunk)) {
+    return "its matrices are packed, not raw";
+  }
   if (!described.expert_checksums.empty() && trunk.header().expert_checksum_count == 0) {
     return "it has no expert checksums";
   }

@@ -20,8 +20,10 @@ Manifest describe_trunk(const PackInput& input, const PackOptions& options);
 /// be equal.
 uint64_t plan_checksum(const Manifest& described, CodecChoice codec);
 
-/// Why an existing trunk file is not the one that `described` would become, up to its codecs; empty
-/// if it is. Expert checksums that nobody asked for do not matter.
-std::string trunk_difference(const TrunkFile& trunk, const Manifest& described);
+/// Why an existing trunk file does not serve for the one that `described` would become; empty if it
+/// does. Expert checksums that nobody asked for do not matter, nor that it is raw where it could be
+/// packed.
+std::string trunk_difference(const TrunkFile& trunk, const Manifest& described,
+                             const PackOptions& options);
 
 }  // namespace k3::weights

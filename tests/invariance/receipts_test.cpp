@@ -91,6 +91,25 @@ TEST_P(Receipts, AreTheSameHoweverTheRunIsDone) {
   EXPECT_GE(compared, 1u);
 }
 
+TEST(Codecs, GiveTheSameReceipts) {
+  for (const char* name : {"tiny-k3", "random-a", "random-b", "random-c"}) {
+    const PackedModel raw(name, 8192, "raw");
+    for (const size_t tokens : {1, 33}) {
+      const std::vector<uint32_t> prompt = some_ids(tokens, kVocabularyMin);
+      const RunResult expected =
+          run_engine(raw, prompt, kNewTokens, {kOnePass, 8, 2, "avx2", "pread"});
+      for (const char* codec : {"auto", "lossless"}) {
+        const PackedModel packed_model(name, 8192, codec);
+        for (const Setting& setting : covering_settings(tokens)) {
+          if (!host_has_isa(setting.isa) || (setting.io == "uring" && !host_has_uring())) continue;
+          EXPECT_EQ(run_engine(packed_model, prompt, kNewTokens, setting).receipt, expected.receipt)
+              << name << ", " << codec << ", " << setting.name();
+        }
+      }
+    }
+  }
+}
+
 std::vector<Prompt> prompts() {
   std::vector<Prompt> all;
   for (const char* model : {"tiny-k3", "random-a", "random-b", "random-c"}) {

@@ -35,11 +35,11 @@ EngineOptions engine_options(const PackedModel& model, uint64_t prompt_tokens,
 
 }  // namespace
 
-PackedModel::PackedModel(const std::string& name, uint64_t max_positions)
+PackedModel::PackedModel(const std::string& name, uint64_t max_positions, const std::string& codec)
     : path_(dir_.path() / name) {
   fs::copy(data_dir() / name, path_);
   raise_positions(path_ / "config.json", max_positions);
-  const K3Result packed = run_k3({.args = {"pack", path_.string(), "-q"}});
+  const K3Result packed = run_k3({.args = {"pack", path_.string(), "-q", "--codec", codec}});
   if (packed.exit_code != 0) throw std::runtime_error(packed.err);
 }
 

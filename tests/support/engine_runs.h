@@ -15,7 +15,8 @@ namespace k3::test {
 /// A small model of tests/data, packed, that takes as many positions as a test wants.
 class PackedModel {
  public:
-  explicit PackedModel(const std::string& name, uint64_t max_positions = 8192);
+  explicit PackedModel(const std::string& name, uint64_t max_positions = 8192,
+                       const std::string& codec = "auto");
   const std::filesystem::path& path() const { return path_; }
   /// The least budget for a run of so many tokens in all.
   Bytes least_budget(uint64_t tokens) const;

@@ -93,7 +93,7 @@ TEST_F(PackCommand, JsonIsOneObjectWithSizes) {
   EXPECT_EQ(object.at("trunk"), trunk.string());
   EXPECT_EQ(object.at("written"), true);
   EXPECT_EQ(object.at("verified"), true);
-  EXPECT_EQ(object.at("codec"), "raw");
+  EXPECT_EQ(object.at("codec"), "lossless");
   EXPECT_EQ(object.at("file_bytes"), fs::file_size(trunk));
   EXPECT_EQ(object.at("expert_checksums"), 0);
 }
@@ -192,9 +192,19 @@ TEST_F(PackCommand, TooLittleSpaceIsSaidBeforeTheFirstByte) {
 }
 
 TEST_F(PackCommand, CodecsThatDoNotExistAreUsageErrors) {
-  expect_failure(pack({"--codec", "lossless"}), 2, "no lossless codec");
   expect_failure(pack({"--codec", "zip"}), 2, "--codec");
-  EXPECT_EQ(pack({"--codec", "raw"}).exit_code, 0);
+}
+
+TEST_F(PackCommand, MatricesArePackedUnlessRawIsAskedFor) {
+  const Json lossless = Json::parse(pack({"--json"}).out);
+  EXPECT_EQ(lossless.at("codec"), "lossless");
+  EXPECT_LT(lossless.at("stored_bytes"), lossless.at("raw_bytes"));
+  EXPECT_LT(lossless.at("families").at("lm_head").at("stored_bytes"),
+            lossless.at("families").at("lm_head").at("raw_bytes"));
+  expect_failure(pack({"--codec", "raw"}), 2, "packed, not raw");
+  const Json raw = Json::parse(pack({"--codec", "raw", "--force", "--verify", "--json"}).out);
+  EXPECT_EQ(raw.at("codec"), "raw");
+  EXPECT_EQ(pack().exit_code, 0) << "a raw trunk serves as well";
 }
 
 TEST_F(PackCommand, MissingShardsAreListedAllWithExitThree) {

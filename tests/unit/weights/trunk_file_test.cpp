@@ -198,16 +198,16 @@ TEST_F(TrunkFileTest, AllMissingAndAllCutShardsAreListed) {
 
 TEST_F(TrunkFileTest, DifferencesFromACheckpointAreNamed) {
   const TrunkFile trunk = TrunkFile::open(path);
-  EXPECT_EQ(trunk_difference(trunk, describe_trunk(model.input(), {})), "");
+  EXPECT_EQ(trunk_difference(trunk, describe_trunk(model.input(), {}), {}), "");
   weights::PackOptions with_checksums;
   with_checksums.expert_checksums = true;
-  EXPECT_EQ(trunk_difference(trunk, describe_trunk(model.input(), with_checksums)),
+  EXPECT_EQ(trunk_difference(trunk, describe_trunk(model.input(), with_checksums), with_checksums),
             "it has no expert checksums");
-  EXPECT_EQ(trunk_difference(trunk, describe_trunk(model.input(8192), {})),
+  EXPECT_EQ(trunk_difference(trunk, describe_trunk(model.input(8192), {}), {}),
             "it is laid out differently");
   const MadeModel other(2);
   const TrunkModel other_model(other.directory());
-  EXPECT_NE(trunk_difference(trunk, describe_trunk(other_model.input(), {})), "");
+  EXPECT_NE(trunk_difference(trunk, describe_trunk(other_model.input(), {}), {}), "");
 }
 
 TEST(ShardIdentity, SeesAChangeInAnyOfSixteenSpreadBlocksFirstAndLastAmongThem) {

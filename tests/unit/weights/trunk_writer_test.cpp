@@ -53,6 +53,17 @@ void pack_and_die(const TrunkModel& model, const fs::path& target, uint64_t chun
   });
 }
 
+/// A chunk's bytes as the checkpoint has them.
+std::string content_of(const weights::ChunkRecord& chunk, const std::string& file) {
+  const std::string stored = file.substr(chunk.offset, chunk.stored_bytes);
+  const auto codec = static_cast<weights::Codec>(chunk.codec);
+  if (codec == weights::Codec::kRaw) return stored;
+  std::string raw(chunk.raw_bytes, '\0');
+  weights::unpack_weights(codec, std::as_bytes(std::span(stored)),
+                          std::as_writable_bytes(std::span(raw)));
+  return raw;
+}
+
 /// Rows of a shard as the checkpoint has them, for comparison with a trunk file read by hand.
 void expect_equal_to_checkpoint(const TrunkModel& model, const fs::path& trunk_path) {
   const TrunkFile trunk = TrunkFile::open(trunk_path);
@@ -60,6 +71,7 @@ void expect_equal_to_checkpoint(const TrunkModel& model, const fs::path& trunk_p
   std::string shard;
   uint32_t shard_number = UINT32_MAX;
   for (const auto& chunk : trunk.chunks()) {
+    const std::string content = content_of(chunk, bytes);
     for (const auto& segment : trunk.segments(chunk)) {
       const auto& location = model.index.tensor(segment.tensor);
       const auto& tensor = model.tensors[segment.tensor];
@@ -72,7 +84,7 @@ void expect_equal_to_checkpoint(const TrunkModel& model, const fs::path& trunk_p
         const uint64_t row = segment.row_begin + i;
         const uint64_t source = row / tensor.pattern.take * tensor.pattern.period +
                                 tensor.pattern.begin + row % tensor.pattern.take;
-        ASSERT_EQ(std::memcmp(bytes.data() + chunk.offset + segment.offset + i * row_bytes,
+        ASSERT_EQ(std::memcmp(content.data() + segment.offset + i * row_bytes,
                               shard.data() + location.offset + source * row_bytes, row_bytes),
                   0)
             << tensor.name << " row " << row;
@@ -425,12 +437,60 @@ TEST(TrunkWriter, ShardsMayBeSymbolicLinks) {
   EXPECT_TRUE(read_bytes(dir.path() / "a") == read_bytes(dir.path() / "b"));
 }
 
-TEST(TrunkVerify, AcceptsWhatWasPackedAndNamesTensorAndRowOfAChangedByte) {
+TEST(TrunkWriter, ThePartialFileOfAnotherCodecIsNotContinued) {
+  const TempDir dir;
+  const MadeModel made;
+  const TrunkModel model(made.directory());
+  const fs::path target = dir.path() / "trunk.k3";
+  PackOptions raw;
+  raw.codec = weights::CodecChoice::kRaw;
+  model.pack(dir.path() / "raw", raw);
+  pack_and_die(model, target, 40);
+  EXPECT_EQ(model.pack(target, raw).resumed.value, 0u);
+  EXPECT_TRUE(read_bytes(target) == read_bytes(dir.path() / "raw"));
+}
+
+TEST(TrunkWriter, MatricesArePackedAndSmallTensorsAreNot) {
+  const TempDir dir;
+  const TrunkModel model(data_dir() / "tiny-k3");
+  const auto result = weights::write_trunk(model.input(weights::kChunkBytes), dir.path() / "t", {});
+  EXPECT_LE(static_cast<double>(result.stored.value), 0.71 * static_cast<double>(result.raw.value));
+  const TrunkFile trunk = TrunkFile::open(dir.path() / "t");
+  for (const auto& chunk : trunk.chunks()) {
+    const auto& tensor = model.tensors[trunk.segments(chunk).front().tensor];
+    EXPECT_EQ(chunk.codec != 0, tensor.group == 0) << tensor.name;
+  }
+}
+
+TEST(TrunkVerify, FindsAnyChangedByteOfAPackedChunk) {
   const TempDir dir;
   const MadeModel made;
   const TrunkModel model(made.directory());
   const fs::path target = dir.path() / "trunk.k3";
   model.pack(target);
+  const TrunkFile trunk = TrunkFile::open(target);
+  const auto& chunk = trunk.chunks().back();
+  ASSERT_NE(chunk.codec, 0);
+  const std::string name(trunk.name(trunk.tensors().back()));
+  for (uint64_t at = 0; at < chunk.stored_bytes; at += 1 + chunk.stored_bytes / 100) {
+    flip_byte(target, chunk.offset + at);
+    const Error error = error_of([&] {
+      weights::verify_trunk_content(target, model.directory, model.index, model.tensors, {});
+    });
+    EXPECT_EQ(error.kind(), ErrorKind::kCheckpoint) << at;
+    EXPECT_TRUE(mentions(error, name) || mentions(error, "its checksum is not")) << error.what();
+    flip_byte(target, chunk.offset + at);
+  }
+}
+
+TEST(TrunkVerify, AcceptsWhatWasPackedAndNamesTensorAndRowOfAChangedByte) {
+  const TempDir dir;
+  const MadeModel made;
+  const TrunkModel model(made.directory());
+  const fs::path target = dir.path() / "trunk.k3";
+  PackOptions raw;
+  raw.codec = weights::CodecChoice::kRaw;
+  model.pack(target, raw);
   Bytes last;
   weights::verify_trunk_content(target, model.directory, model.index, model.tensors,
                                 [&](Bytes done, Bytes) { last = done; });
