@@ -173,8 +173,8 @@ OrderedJson families_json(const weights::TrunkFile& trunk) {
 
 void log_families(const weights::TrunkFile& trunk) {
   for (const auto& [name, family] : families(trunk)) {
-    log::info(fmt::format("{:<24} {:>10} -> {:>10}  {:.3f}", name, format_bytes(family.raw),
-                          format_bytes(family.stored), ratio(family.stored, family.raw)));
+    log::debug(fmt::format("{:<24} {:>10} -> {:>10}  {:.3f}", name, format_bytes(family.raw),
+                           format_bytes(family.stored), ratio(family.stored, family.raw)));
   }
 }
 
