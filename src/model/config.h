@@ -12,23 +12,23 @@ namespace k3::model {
 
 struct Config {
   // Names follow config.json; the comment gives the released value.
-  uint32_t hidden_size;            // E, 7168
-  uint32_t num_hidden_layers;      // 93
-  uint32_t vocab_size;             // 163840
-  float rms_norm_eps;              // 1e-5
+  uint32_t hidden_size;              // E, 7168
+  uint32_t num_hidden_layers;        // 93
+  uint32_t vocab_size;               // 163840
+  float rms_norm_eps;                // 1e-5
   uint64_t max_position_embeddings;  // 1048576: a limit only
 
-  uint32_t mla_heads;              // num_attention_heads, 96
-  uint32_t q_lora_rank;            // 1536
-  uint32_t kv_lora_rank;           // 512
-  uint32_t qk_nope_head_dim;       // 128
-  uint32_t qk_rope_head_dim;       // 64, never rotated
-  uint32_t v_head_dim;             // 128
+  uint32_t mla_heads;         // num_attention_heads, 96
+  uint32_t q_lora_rank;       // 1536
+  uint32_t kv_lora_rank;      // 512
+  uint32_t qk_nope_head_dim;  // 128
+  uint32_t qk_rope_head_dim;  // 64, never rotated
+  uint32_t v_head_dim;        // 128
 
-  uint32_t kda_heads;              // linear_attn_config.num_heads, 96
-  uint32_t kda_head_dim;           // D, 128
-  uint32_t conv_kernel;            // short_conv_kernel_size, 4
-  float gate_lower_bound;          // -5
+  uint32_t kda_heads;      // linear_attn_config.num_heads, 96
+  uint32_t kda_head_dim;   // D, 128
+  uint32_t conv_kernel;    // short_conv_kernel_size, 4
+  float gate_lower_bound;  // -5
 
   uint32_t dense_layers;           // first_k_dense_replace, 1
   uint32_t intermediate_size;      // dense MLP width, 33792
@@ -42,8 +42,8 @@ struct Config {
   float situ_linear_beta;          // caps the up projection: 25
   uint32_t attn_res_block_size;    // 12
 
-  std::vector<bool> is_mla;        // by zero-based layer; else KDA
-  std::vector<uint32_t> eos_ids;   // of config.json and generation_config.json
+  std::vector<bool> is_mla;       // by zero-based layer; else KDA
+  std::vector<uint32_t> eos_ids;  // of config.json and generation_config.json
 
   uint32_t kda_width() const { return kda_heads * kda_head_dim; }
   uint32_t cache_width() const { return kv_lora_rank + qk_rope_head_dim; }

@@ -11,7 +11,7 @@
 
 namespace k3::model {
 
-std::string tensor_name(uint32_t layer, Role role);   // layer is ignored for output roles
+std::string tensor_name(uint32_t layer, Role role);  // layer is ignored for output roles
 std::string embedding_name();
 std::string expert_name(uint32_t layer, uint32_t expert, weights::ExpertPart part);
 

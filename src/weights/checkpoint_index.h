@@ -1,8 +1,8 @@
 // Where every tensor of a checkpoint lies, for the tensors that the model asks for, in a few MB.
 //
 // The caller lists the tensors it needs (model/tensor_names, model/trunk_order); opening reads
-// model.safetensors.index.json and all shard headers once, checks them against each other, and keeps
-// locations for the needed tensors only. Tensors are found by name, wherever they lie.
+// model.safetensors.index.json and all shard headers once, checks them against each other, and
+// keeps locations for the needed tensors only. Tensors are found by name, wherever they lie.
 #pragma once
 
 #include <cstdint>
@@ -18,16 +18,16 @@
 namespace k3::weights {
 
 struct ShardInfo {
-  std::string name;       // file name inside the model directory
+  std::string name;  // file name inside the model directory
   uint64_t bytes;
-  uint64_t header_hash;   // XXH3-64 of the safetensors header
+  uint64_t header_hash;  // XXH3-64 of the safetensors header
   uint64_t tensor_count;
 };
 
 struct TensorLocation {
-  uint32_t shard;     // index into CheckpointIndex::shards()
+  uint32_t shard;  // index into CheckpointIndex::shards()
   DType dtype;
-  uint64_t offset;    // in the shard file
+  uint64_t offset;  // in the shard file
   uint64_t bytes;
   std::vector<uint64_t> shape;
 };
@@ -37,8 +37,8 @@ enum class ExpertPart : uint8_t { kW1Packed, kW1Scale, kW2Packed, kW2Scale, kW3P
 inline constexpr size_t kExpertParts = 6;
 
 struct ExpertLocation {
-  uint32_t shard;                   // all six lie in one shard
-  uint64_t offset[kExpertParts];    // in the shard file
+  uint32_t shard;                 // all six lie in one shard
+  uint64_t offset[kExpertParts];  // in the shard file
 };
 
 /// What to look for. Sizes are checked against the shard headers.
@@ -56,8 +56,8 @@ struct ExpertName {
 using ExpertNameParser = std::function<std::optional<ExpertName>(std::string_view name)>;
 
 struct CheckpointRequest {
-  std::vector<std::string> tensors;          // names that must exist (any dtype and shape)
-  std::vector<uint32_t> expert_layers;       // layers that have experts
+  std::vector<std::string> tensors;     // names that must exist (any dtype and shape)
+  std::vector<uint32_t> expert_layers;  // layers that have experts
   uint32_t experts_per_layer = 0;
   ExpertShape expert_shape;
   ExpertNameParser parse_expert;
@@ -70,8 +70,8 @@ class CheckpointIndex {
   static CheckpointIndex open(const std::filesystem::path& directory,
                               const CheckpointRequest& request);
 
-  /// As open, but what is wrong is appended to `problems`, one line each. The index may be used only
-  /// if there was nothing.
+  /// As open, but what is wrong is appended to `problems`, one line each. The index may be used
+  /// only if there was nothing.
   static CheckpointIndex inspect(const std::filesystem::path& directory,
                                  const CheckpointRequest& request,
                                  std::vector<std::string>& problems);
