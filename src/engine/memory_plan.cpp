@@ -25,6 +25,8 @@ constexpr uint64_t kPieceBytes = io::IoThread::Options{}.piece_bytes;
 constexpr Bytes kSlackFixed{6u << 20};
 constexpr Bytes kSlackPerThread{256u << 10};
 constexpr uint64_t kPagesShare = 256;
+// An id in the result: copies of it, a JSON value, its digits twice (5.2 MB at 131,000 ids).
+constexpr Bytes kSlackPerPosition{48};
 // What is resident at start differs by this much from run to run; a least budget that is told to
 // somebody holds for the next run.
 constexpr Bytes kProcessVaries{1u << 20};
@@ -78,15 +80,16 @@ class Planner {
            io::Arena::padded(in_.embedding_buffer) + floats(in_.config.vocab_size);
   }
   Bytes slots(uint64_t count) const { return io::Arena::padded(in_.expert_slot * count); }
-  Bytes slack(Bytes arena) const {
-    return kSlackFixed + kSlackPerThread * in_.threads + Bytes{arena.value / kPagesShare};
+  Bytes slack(Bytes arena, uint64_t context) const {
+    return kSlackFixed + kSlackPerThread * in_.threads + kSlackPerPosition * context +
+           Bytes{arena.value / kPagesShare};
   }
   Bytes arena(const Division& d, uint64_t context) const {
     return state(context) + undo(d) + buffers(d.rows) + d.ring + slots(d.slots) + d.pinned;
   }
   Bytes total(const Division& d, uint64_t context) const {
     const Bytes in_arena = arena(d, context);
-    return in_.process + in_arena + slack(in_arena);
+    return in_.process + in_arena + slack(in_arena, context);
   }
 
   /// As many as keep kReadsWanted reads in flight, or all experts of a token: two of the released
@@ -178,7 +181,7 @@ class Planner {
     plan.ring = d.ring;
     plan.experts = slots(d.slots);
     plan.pinned = d.pinned;
-    plan.slack = slack(arena(d, in_.context));
+    plan.slack = slack(arena(d, in_.context), in_.context);
     plan.context = in_.context;
     plan.batch_rows = d.rows;
     plan.passes = (in_.prompt_rows + d.rows - 1) / d.rows;
