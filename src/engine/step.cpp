@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "base/check.h"
 #include "k3/error.h"
@@ -68,7 +69,7 @@ void Step::embed() {
     } else {
       p_.kernels.widen_bf16(bytes, table.cols, prefix(i));
     }
-    note_finite(prefix(i), table.cols);
+    note_normable(prefix(i), table.cols);
   });
   layer_ = 0;
   check_finite("embedding");
@@ -97,8 +98,9 @@ void Step::mix(Role norm, Role proj, Role input_norm) {
     if (snapshots_ == 0) {  // layer 0 reads the embedding itself
       p_.kernels.rms_norm(prefix(r), small_[input_norm], width, c.rms_norm_eps, hidden);
     } else {
-      model::attn_res_mix(p_.kernels, {sources.data(), count}, p_.buffers.mix.data(), width,
-                          c.rms_norm_eps, hidden);
+      note(model::attn_res_mix(p_.kernels, {sources.data(), count}, p_.buffers.mix.data(), width,
+                               c.rms_norm_eps, hidden));
+      note_normable(hidden, width);
       p_.kernels.rms_norm(hidden, small_[input_norm], width, c.rms_norm_eps, hidden);
     }
     note_finite(hidden, width);
@@ -116,7 +118,7 @@ void Step::add_to_prefix() {
     } else {
       p_.kernels.add(prefix(r), p_.buffers.hidden.row(r), width, prefix(r));
     }
-    note_finite(prefix(r), width);
+    note_normable(prefix(r), width);
   });
   prefix_empty_ = false;
   check_finite("residual sum");
@@ -209,7 +211,15 @@ void Step::pack_rows(RowBuffer from, size_t width, RowBuffer to) {
 }
 
 void Step::note_finite(const float* x, size_t n) {
-  if (!p_.kernels.all_finite(x, n)) not_finite_.store(true, std::memory_order_relaxed);
+  note(p_.kernels.all_finite(x, n));
+}
+
+void Step::note_normable(const float* x, size_t n) {
+  note(std::isfinite(p_.kernels.dot(x, x, n)));  // not finite when an element is not
+}
+
+void Step::note(bool finite) {
+  if (!finite) not_finite_.store(true, std::memory_order_relaxed);
 }
 
 void Step::check_finite(std::string_view operation) {

@@ -103,6 +103,10 @@ class Step {
   void pack_rows(RowBuffer from, size_t width, RowBuffer to);
   void check_finite(std::string_view operation);
   void note_finite(const float* x, size_t n);
+  /// x is about to be normed, also as a source of a mixture: tests the sum of its squares too,
+  /// which would make the norm zero if it overflowed.
+  void note_normable(const float* x, size_t n);
+  void note(bool finite);
 
   template <typename Body>
   void each_row(Body&& body) {

@@ -60,7 +60,7 @@ void Step::kda(model::SequenceState& state) {
   {
     const WorkClock::Scope recurrence(clock_, &TimeByKind::kda);
     p_.pool.parallel_for(c.kda_heads, 1, [&](size_t begin, size_t end) {
-      model::kda_heads(p_.kernels, c, rows, {begin, end});
+      note(model::kda_heads(p_.kernels, c, rows, {begin, end}));
     });
   }
   each_row([&](size_t r) { note_finite(b.out.row(r), width); });
@@ -79,8 +79,10 @@ void Step::mla(model::SequenceState& state) {
   project(Role::kQAProj, x, b.q_a.out());
   each_row([&](size_t r) {
     float* q_a = b.q_a.row(r);
+    note_normable(q_a, c.q_lora_rank);
     p_.kernels.rms_norm(q_a, small_[Role::kQANorm], c.q_lora_rank, c.rms_norm_eps, q_a);
   });
+  check_finite(model::role_name(Role::kQANorm));
   pack_rows(b.q_a, c.q_lora_rank, b.q_a_packed);
   project(Role::kQBProj, b.q_a_packed.columns(rows_), b.q.out());
   absorb_queries();
@@ -89,6 +91,7 @@ void Step::mla(model::SequenceState& state) {
   each_row([&](size_t r) {
     // The latent is normed; the shared key behind it is not, and is not rotated either.
     float* cached = state.cache_row(mla_layer_, state.position() + r);
+    note_normable(b.kv.row(r), c.kv_lora_rank);
     p_.kernels.rms_norm(b.kv.row(r), small_[Role::kKvANorm], c.kv_lora_rank, c.rms_norm_eps,
                         cached);
     std::copy_n(b.kv.row(r) + c.kv_lora_rank, c.qk_rope_head_dim, cached + c.kv_lora_rank);
@@ -143,12 +146,12 @@ void Step::attend(model::SequenceState& state, uint32_t mla_layer) {
   p_.pool.parallel_for(c.mla_heads, 1, [&](size_t begin, size_t end, size_t range) {
     const model::AttentionScratch mine{p_.buffers.attention.subspan(range * scratch, scratch)};
     for (size_t r = 0; r < rows_; ++r) {
-      model::mla_attend(p_.kernels, c, state.cache_row(mla_layer, 0),
-                        {.position = state.position() + r,
-                         .q = b.q.row(r),
-                         .latent = b.latent.row(r),
-                         .latent_stride = b.latent_stride},
-                        {begin, end}, mine);
+      note(model::mla_attend(p_.kernels, c, state.cache_row(mla_layer, 0),
+                             {.position = state.position() + r,
+                              .q = b.q.row(r),
+                              .latent = b.latent.row(r),
+                              .latent_stride = b.latent_stride},
+                             {begin, end}, mine));
     }
   });
   each_row([&](size_t r) { note_finite(b.latent.row(r), b.latent.stride); });

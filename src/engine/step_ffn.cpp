@@ -39,7 +39,7 @@ void Step::moe() {
   // The norm is taken of the weighted sum, not of each expert.
   each_row([&](size_t r) {
     float* u = b.latent_sum.row(r);
-    note_finite(u, c.latent_size);
+    note_normable(u, c.latent_size);
     p_.kernels.rms_norm(u, small_[Role::kRoutedNorm], c.latent_size, c.rms_norm_eps, u);
     p_.kernels.pack_pairs(u, c.latent_size, b.latent_packed.row(r));
   });

@@ -16,6 +16,16 @@ const float* history(const ConvRows& conv, const Config& config, size_t row, siz
   return conv.tail + (config.conv_kernel - 1 - from_end) * config.kda_width();
 }
 
+bool normable(const kernels::Kernels& kernels, const float* x, size_t n) {
+  return std::isfinite(kernels.dot(x, x, n));
+}
+
+bool decay_is_finite(const float* z, const float* bias, float exp_a, size_t n) {
+  bool finite = true;
+  for (size_t i = 0; i < n; ++i) finite &= std::isfinite(exp_a * (z[i] + bias[i]));
+  return finite;
+}
+
 }  // namespace
 
 void kda_convolve(const kernels::Kernels& kernels, const Config& config, const ConvRows& conv,
@@ -43,14 +53,17 @@ void kda_convolve(const kernels::Kernels& kernels, const Config& config, const C
   }
 }
 
-void kda_heads(const kernels::Kernels& kernels, const Config& config, const KdaRows& rows,
+bool kda_heads(const kernels::Kernels& kernels, const Config& config, const KdaRows& rows,
                kernels::Range heads) {
   const size_t dim = config.kda_head_dim;
   const float q_scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(dim)));
+  bool finite = true;
   for (size_t h = heads.begin; h < heads.end; ++h) {
     const size_t channel = h * dim;
     for (size_t t = 0; t < rows.count; ++t) {
       const size_t at = t * rows.stride + channel;
+      finite &= normable(kernels, rows.q + at, dim) && normable(kernels, rows.k + at, dim) &&
+                decay_is_finite(rows.decay + at, rows.dt_bias + channel, rows.exp_a[h], dim);
       kernels.l2_norm(rows.q + at, dim, q_scale, rows.q + at);
       kernels.l2_norm(rows.k + at, dim, 1.0f, rows.k + at);
       kernels.kda_decay(rows.decay + at, rows.dt_bias + channel, rows.exp_a[h],
@@ -69,10 +82,12 @@ void kda_heads(const kernels::Kernels& kernels, const Config& config, const KdaR
                       .out = rows.out + channel});
     for (size_t t = 0; t < rows.count; ++t) {
       float* out = rows.out + t * rows.stride + channel;
+      finite &= normable(kernels, out, dim);
       kernels.rms_norm(out, rows.o_norm, dim, config.rms_norm_eps, out);
       kernels.gate(out, rows.gate + t * rows.stride + channel, dim, out);
     }
   }
+  return finite;
 }
 
 }  // namespace k3::model

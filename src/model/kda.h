@@ -42,7 +42,9 @@ struct KdaRows {
   const float* dt_bias;  // [kda_width]
   const float* o_norm;   // [D], shared by the heads
 };
-void kda_heads(const kernels::Kernels& kernels, const Config& config, const KdaRows& rows,
+/// False when a number is not finite that the functions after it would hide: the sum of squares
+/// below a norm (the norm would be zero), or what the sigmoid of the decay takes.
+bool kda_heads(const kernels::Kernels& kernels, const Config& config, const KdaRows& rows,
                kernels::Range heads);
 
 }  // namespace k3::model

@@ -41,12 +41,22 @@ void pack_queries(const kernels::Kernels& kernels, const Config& c, const Attent
   }
 }
 
-/// One tile of the cache with heads [first, first + count) of the scratch.
-void attend_group(const kernels::Kernels& kernels, const Config& c, const kernels::WeightView& tile,
+bool dots_are_finite(const kernels::Kernels& kernels, size_t heads, size_t positions,
+                     const float* dots) {
+  for (size_t h = 0; h < heads; ++h) {
+    if (!kernels.all_finite(dots + h * kAttentionTile, positions)) return false;
+  }
+  return true;
+}
+
+/// One tile of the cache with heads [first, first + count) of the scratch; false when a score is
+/// not finite.
+bool attend_group(const kernels::Kernels& kernels, const Config& c, const kernels::WeightView& tile,
                   size_t first, size_t count, const Scratch& s) {
   const size_t packed = kernels::packed_pairs_length(c.cache_width());
   kernels.matmul_f32(tile, {0, tile.rows}, {s.packed + first * packed, count, packed},
                      {s.dots, kAttentionTile});
+  if (!dots_are_finite(kernels, count, tile.rows, s.dots)) return false;
   const float scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(c.q_head_dim())));
   kernels.attend_tile({.positions = tile.rows,
                        .width = c.kv_lora_rank,
@@ -59,6 +69,7 @@ void attend_group(const kernels::Kernels& kernels, const Config& c, const kernel
                        .maximum = s.maximum + first,
                        .total = s.total + first,
                        .sums = s.sums + first * c.kv_lora_rank});
+  return true;
 }
 
 }  // namespace
@@ -68,7 +79,7 @@ uint64_t AttentionScratch::floats(const Config& c, uint64_t heads) {
          heads * (kernels::packed_pairs_length(c.cache_width()) + 2 + c.kv_lora_rank);
 }
 
-void mla_attend(const kernels::Kernels& kernels, const Config& config, const float* cache,
+bool mla_attend(const kernels::Kernels& kernels, const Config& config, const float* cache,
                 const AttentionQuery& query, kernels::Range heads, AttentionScratch scratch) {
   const size_t count = heads.end - heads.begin, width = config.cache_width();
   const size_t rank = config.kv_lora_rank;
@@ -84,13 +95,15 @@ void mla_attend(const kernels::Kernels& kernels, const Config& config, const flo
                                    reinterpret_cast<const std::byte*>(cache + begin * width),
                                    nullptr, positions, width};
     for (size_t first = 0; first < count; first += kHeadGroup) {
-      attend_group(kernels, config, tile, first, std::min(kHeadGroup, count - first), s);
+      const size_t group = std::min(kHeadGroup, count - first);
+      if (!attend_group(kernels, config, tile, first, group, s)) return false;
     }
   }
   for (size_t i = 0; i < count; ++i) {
     kernels.divide(s.sums + i * rank, s.total[i], rank, s.query);
     kernels.pack_pairs(s.query, rank, query.latent + (heads.begin + i) * query.latent_stride);
   }
+  return true;
 }
 
 }  // namespace k3::model

@@ -31,8 +31,9 @@ struct AttentionQuery {
 };
 
 /// Attends with the heads of `heads`, all of them tile by tile, so that the cache is read from
-/// memory once; `cache` is row 0 of the layer, cache_width floats a row.
-void mla_attend(const kernels::Kernels& kernels, const Config& config, const float* cache,
+/// memory once; `cache` is row 0 of the layer, cache_width floats a row. False when a score is not
+/// finite: one of minus infinity would vanish in the softmax.
+bool mla_attend(const kernels::Kernels& kernels, const Config& config, const float* cache,
                 const AttentionQuery& query, kernels::Range heads, AttentionScratch scratch);
 
 }  // namespace k3::model

@@ -13,7 +13,7 @@ Floats mix(const std::vector<Floats>& sources, const Floats& f) {
   std::vector<const float*> pointers;
   for (const Floats& source : sources) pointers.push_back(source.data());
   Floats out(f.size());
-  attn_res_mix(scalar(), pointers, f.data(), f.size(), kEps, out.data());
+  EXPECT_TRUE(attn_res_mix(scalar(), pointers, f.data(), f.size(), kEps, out.data()));
   return out;
 }
 
@@ -42,6 +42,13 @@ TEST(AttnRes, MixesRawSourcesByTheSoftmaxOfTheirNormedScores) {
     const Floats f = normal(77, 99, 0.15);
     expect_close(mix(sources, f), mix_exactly(sources, f), 3e-6);
   }
+}
+
+TEST(AttnRes, AScoreOfMinusInfinityIsReportedAndDoesNotVanishInTheSoftmax) {
+  const Floats small(64, 1.0f), large(64, 1e18f), f(64, -3e37f);
+  const float* sources[] = {small.data(), large.data()};
+  Floats out(64);
+  EXPECT_FALSE(attn_res_mix(scalar(), sources, f.data(), f.size(), kEps, out.data()));
 }
 
 TEST(AttnRes, OneSourceComesBackAsItIs) {

@@ -1,6 +1,7 @@
 #include "model/kda.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "unit/model/double_support.h"
 
@@ -104,6 +105,13 @@ struct Heads {
   };
 
   Result run(const std::vector<size_t>& row_cuts, const std::vector<size_t>& head_cuts) const {
+    bool finite = true;
+    Result r = run(row_cuts, head_cuts, finite);
+    EXPECT_TRUE(finite);
+    return r;
+  }
+  Result run(const std::vector<size_t>& row_cuts, const std::vector<size_t>& head_cuts,
+             bool& finite) const {
     Result r{q, k, z, Floats(kPositions * width), Floats(heads * dim * dim, 0.0f)};
     for (size_t i = 0; i + 1 < row_cuts.size(); ++i) {
       const size_t at = row_cuts[i] * width;
@@ -122,12 +130,17 @@ struct Heads {
                          .dt_bias = dt_bias.data(),
                          .o_norm = o_norm.data()};
       for (size_t h = 0; h + 1 < head_cuts.size(); ++h) {
-        kda_heads(scalar(), config, rows, {head_cuts[h], head_cuts[h + 1]});
+        finite &= kda_heads(scalar(), config, rows, {head_cuts[h], head_cuts[h + 1]});
       }
     }
     return r;
   }
   Result run() const { return run({0, kPositions}, {0, heads}); }
+  bool finite() const {
+    bool result = true;
+    run({0, kPositions}, {0, heads}, result);
+    return result;
+  }
 };
 
 /// Spec formulas in double precision, from the raw rows.
@@ -205,6 +218,23 @@ TEST(KdaHeads, TheGateComesAfterTheNorm) {
   Heads heads;
   std::fill(heads.gate.begin(), heads.gate.end(), -20.0f);
   for (float x : heads.run().out) EXPECT_LT(std::abs(x), 1e-7f);
+}
+
+TEST(KdaHeads, WhatTheNormsAndTheDecayWouldHideIsReported) {
+  const size_t last = kPositions * Heads().width - 1;
+  Heads heads;
+  EXPECT_TRUE(heads.finite());
+  for (Floats Heads::*rows : {&Heads::q, &Heads::k, &Heads::v}) {
+    heads = Heads();
+    (heads.*rows)[last] = 1e25f;  // its square is infinite, its norm would be zero
+    EXPECT_FALSE(heads.finite());
+  }
+  heads = Heads();
+  heads.z[last] = 3e38f;  // times exp(A), behind a sigmoid
+  EXPECT_FALSE(heads.finite());
+  heads = Heads();
+  heads.exp_a[0] = std::numeric_limits<float>::infinity();
+  EXPECT_FALSE(heads.finite());
 }
 
 TEST(KdaHeads, AnySplitOfRowsAndHeadsHasTheSameBits) {

@@ -26,7 +26,8 @@ struct Case {
   size_t stride() const { return kernels::packed_pairs_length(config.kv_lora_rank); }
 
   /// The attended latents, packed, by calls over the given cuts of the heads.
-  Floats attend(const std::vector<size_t>& cuts, const kernels::Kernels& kernels = scalar()) const {
+  Floats attend(const std::vector<size_t>& cuts, const kernels::Kernels& kernels,
+                bool& finite) const {
     Floats latent(config.mla_heads * stride(), 0.0f);
     for (size_t h = 0; h < config.mla_heads; ++h) {
       std::copy_n(latents.data() + h * config.kv_lora_rank, config.kv_lora_rank,
@@ -34,11 +35,17 @@ struct Case {
     }
     Floats scratch(AttentionScratch::floats(config, config.mla_heads));
     for (size_t i = 0; i + 1 < cuts.size(); ++i) {
-      mla_attend(
+      finite &= mla_attend(
           kernels, config, cache.data(),
           {.position = position, .q = q.data(), .latent = latent.data(), .latent_stride = stride()},
           {cuts[i], cuts[i + 1]}, {scratch});
     }
+    return latent;
+  }
+  Floats attend(const std::vector<size_t>& cuts, const kernels::Kernels& kernels = scalar()) const {
+    bool finite = true;
+    Floats latent = attend(cuts, kernels, finite);
+    EXPECT_TRUE(finite);
     return latent;
   }
 
@@ -115,6 +122,18 @@ TEST(Mla, LaterPositionsAreNotSeen) {
   const Floats before = c.attend({0, 3});
   c.cache.resize(c.cache.size() + 50 * c.config.cache_width(), 1e6f);
   EXPECT_EQ(c.attend({0, 3}), before);
+}
+
+TEST(Mla, AScoreOfMinusInfinityIsReportedAndDoesNotVanishInTheSoftmax) {
+  for (uint64_t seen : {0, 7, 299}) {
+    Case c(300);
+    const size_t width = c.config.cache_width(), rank = c.config.kv_lora_rank;
+    c.cache[seen * width + rank] = -1e20f;
+    c.q[c.config.qk_nope_head_dim] = 1e20f;
+    bool finite = true;
+    c.attend({0, 3}, scalar(), finite);
+    EXPECT_FALSE(finite) << seen;
+  }
 }
 
 TEST(Mla, AnySplitOfTheHeadsHasTheSameBits) {
