@@ -102,6 +102,7 @@ struct GenerateOptions {
   std::vector<uint32_t> stop_ids;  // end with FinishReason::kStop
 };
 
+/// Any of them may be left out.
 struct GenerateHooks {
   /// The whole prompt has been taken in.
   std::function<void()> on_prompt;

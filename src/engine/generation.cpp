@@ -94,7 +94,7 @@ FinishReason Sequencer::generate(std::span<const uint32_t> prompt, const Generat
   for (uint64_t n = 1; n <= options.max_tokens; ++n) {
     const uint32_t id = static_cast<uint32_t>(kernels_.argmax(logits.data(), logits.size()));
     ++stats_.generated_tokens;
-    hooks.on_token(id, logits);
+    if (hooks.on_token) hooks.on_token(id, logits);
     if (contains(options.stop_ids, id)) return FinishReason::kStop;
     if (contains(options.eos_ids, id)) return FinishReason::kEos;
     if (n < options.max_tokens) pass({&id, 1}, 1, n + 1 < options.max_tokens, &keep_logits_);
