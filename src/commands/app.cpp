@@ -25,10 +25,8 @@ constexpr AddCommand kCommands[] = {
     add_score, add_tokenize, add_detokenize, add_bench,  add_version,
 };
 
-/// Thrown by print() when nobody reads stdout any more: not a failure.
-struct OutputClosed {};
-
 volatile std::sig_atomic_t interrupt_seen = 0;
+std::string last_words;  // what end_on_interrupt() leaves for the signal handler
 
 /// stderr is the last resort: what cannot be written there is lost.
 void write_stderr(std::string_view text) {
@@ -110,8 +108,21 @@ int parse_and_run(CLI::App& app, int argc, char** argv) {
   ::_exit(exit_code(ErrorKind::kInternal));
 }
 
-void on_interrupt(int) {
+void note_interrupt(int) {
   interrupt_seen = 1;
+}
+
+void end_now(int) {
+  write_stderr(last_words);
+  ::_exit(exit_code(ErrorKind::kInterrupted));
+}
+
+void on_interrupt(void (*handler)(int)) {
+  struct sigaction action {};
+  action.sa_handler = handler;
+  action.sa_flags = static_cast<int>(SA_RESETHAND);
+  ::sigemptyset(&action.sa_mask);
+  ::sigaction(SIGINT, &action, nullptr);
 }
 
 }  // namespace
@@ -122,12 +133,11 @@ int run_app(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
   std::set_terminate(on_terminate);
+  end_on_interrupt("interrupted");
   try {
     CLI::App app("Runs Kimi K3 on a CPU from disk, exactly, inside a memory budget.");
     describe(app);
     return parse_and_run(app, argc, argv);
-  } catch (const OutputClosed&) {
-    return 0;
   } catch (const Error& error) {
     return fail(error.what(), exit_code(error.kind()));
   } catch (const std::bad_alloc&) {
@@ -144,7 +154,7 @@ void print(std::string_view text) {
   while (!text.empty()) {
     const ssize_t written = ::write(STDOUT_FILENO, text.data(), text.size());
     if (written < 0 && errno == EINTR) continue;
-    if (written < 0 && errno == EPIPE) throw OutputClosed();
+    if (written < 0 && errno == EPIPE) ::_exit(0);
     if (written < 0) {
       throw Error(ErrorKind::kInternal,
                   fmt::format("writing the result to stdout failed: {}", std::strerror(errno)));
@@ -153,12 +163,19 @@ void print(std::string_view text) {
   }
 }
 
+void end_process(ErrorKind kind, const std::string& message) {
+  ::_exit(fail(message, exit_code(kind)));
+}
+
+void end_on_interrupt(const char* message) {
+  on_interrupt(SIG_DFL);  // the handler must not see the text change
+  const char* const clear_line = ::isatty(STDERR_FILENO) != 0 ? "\r\x1b[K" : "";
+  last_words = fmt::format("{}k3: {}\n", clear_line, message);
+  on_interrupt(end_now);
+}
+
 void watch_interrupts() {
-  struct sigaction action {};
-  action.sa_handler = on_interrupt;
-  action.sa_flags = static_cast<int>(SA_RESETHAND);
-  ::sigemptyset(&action.sa_mask);
-  ::sigaction(SIGINT, &action, nullptr);
+  on_interrupt(note_interrupt);
 }
 
 bool interrupted() {

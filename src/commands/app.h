@@ -1,7 +1,10 @@
 // The program around the commands: parsing, exit codes, results on stdout, interruption.
 #pragma once
 
+#include <string>
 #include <string_view>
+
+#include "k3/error.h"
 
 namespace k3::commands {
 
@@ -9,10 +12,18 @@ namespace k3::commands {
 /// fails becomes one line on stderr.
 int run_app(int argc, char** argv);
 
-/// Writes a result to stdout, all of it, at once. A reader that has gone ends the process quietly
-/// (exit 0); any other failure is Error(kInternal).
+/// Writes a result to stdout, all of it, at once. A reader that has gone ends the process there and
+/// then, quietly (exit 0); any other failure is Error(kInternal).
 void print(std::string_view text);
 
+/// Ends the process at once with this line on stderr and the exit code of the kind: no destructor
+/// waits for a read that hangs. What was printed is on stdout already.
+[[noreturn]] void end_process(ErrorKind kind, const std::string& message);
+
+/// From now on SIGINT ends the process at once, with exit code 130 and this line (a literal) on
+/// stderr: for what leaves nothing half done at any moment, also while a read hangs. run_app()
+/// begins with "interrupted".
+void end_on_interrupt(const char* message);
 /// From now on the first SIGINT only makes interrupted() true; a second one ends the process.
 void watch_interrupts();
 bool interrupted();

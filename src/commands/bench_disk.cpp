@@ -44,7 +44,6 @@ std::vector<DiskResult> measure(const BenchDiskCommand& command) {
   for (const bool spread : {false, true}) {
     for (const uint64_t length : kLengths) {
       for (const size_t depth : kDepths) {
-        throw_if_interrupted("interrupted while measuring");
         results.push_back({spread, Bytes{length}, depth, {}});
         progress.update([&] {
           return fmt::format("measuring {} reads of {}", pattern(results.back()),

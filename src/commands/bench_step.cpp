@@ -125,7 +125,6 @@ void run_steps(const BenchStepCommand& command, StepBench& bench) {
   const auto engine = Engine::open(options, std::move(made.model), std::move(made.reader));
   Progress progress(command.output.quiet);
   engine->set_progress([&](const RunProgress& run) {
-    throw_if_interrupted("interrupted while measuring");
     progress.update([&] { return fmt::format("layer {}/{}", run.layer, run.layers); });
   });
   std::vector<uint32_t> ids;

@@ -178,8 +178,11 @@ void run_generate(const GenerateCommand& command) {
   } catch (const Error& error) {
     generation.finish();
     const std::string saved = files.run_failed(*engine, generation.ids());
-    if (error.kind() != ErrorKind::kInterrupted) throw Error(error.kind(), error.what() + saved);
-    exit_interrupted(fmt::format("interrupted after {} tokens{}", generation.ids().size(), saved));
+    const std::string what =
+        error.kind() == ErrorKind::kInterrupted
+            ? fmt::format("interrupted after {} tokens", generation.ids().size())
+            : error.what();
+    end_process(error.kind(), what + saved);
   }
   generation.finish();
   if (command.output.json) print(dump_json(generation.json(prompt, reason, *engine)) + "\n");

@@ -115,16 +115,15 @@ weights::PackResult write(const fs::path& target, const Checkpoint& checkpoint,
                           weights::PackOptions options, bool quiet) {
   Progress progress(quiet);
   options.progress = [&](const weights::PackProgress& now) {
-    throw_if_interrupted("interrupted; the same command continues where this one stopped");
     progress.update([&] { return progress_line(now, progress.seconds()); });
   };
   return weights::write_trunk(checkpoint.input, target, options);
 }
 
 void verify(const fs::path& target, const Checkpoint& checkpoint, bool quiet) {
+  end_on_interrupt("interrupted; the trunk file is written but not verified");
   Progress progress(quiet);
   auto show = [&](Bytes done, Bytes total) {
-    throw_if_interrupted("interrupted; the trunk file is written but not verified");
     progress.update([&] {
       return fmt::format("verifying: {} of {}, {} left", format_bytes(done), format_bytes(total),
                          remaining_time(progress.seconds(), done.value, total.value));
@@ -220,7 +219,7 @@ void run_pack(const PackCommand& command) {
   options.codec =
       command.codec == "raw" ? weights::CodecChoice::kRaw : weights::CodecChoice::kLossless;
 
-  watch_interrupts();
+  end_on_interrupt("interrupted; the same command continues where this one stopped");
   Outcome outcome;
   if (!already_packed(command, target, checkpoint, options)) {
     outcome.resumed = write(target, checkpoint, options, command.out.quiet).resumed;

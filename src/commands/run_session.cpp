@@ -1,14 +1,12 @@
 #include "commands/run_session.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <thread>
 
 #include "commands/app.h"
 #include "commands/run_report.h"
-#include "k3/error.h"
 
 namespace k3::commands {
 namespace {
@@ -40,11 +38,6 @@ void RunSession::on_progress(const RunProgress& run) {
 
 void RunSession::report() const {
   if (!output_.quiet) fmt::print(stderr, "{}", run_report(engine_.plan(), engine_.stats()));
-}
-
-void exit_interrupted(std::string_view message) {
-  fmt::print(stderr, "k3: {}\n", message);
-  ::_exit(exit_code(ErrorKind::kInterrupted));
 }
 
 }  // namespace k3::commands

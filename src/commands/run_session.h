@@ -2,7 +2,6 @@
 #pragma once
 
 #include <atomic>
-#include <string_view>
 
 #include "base/thread.h"
 #include "commands/options.h"
@@ -33,9 +32,5 @@ class RunSession {
   std::atomic<bool> done_{false};
   Thread watcher_;
 };
-
-/// Ends the process at once with exit code 130, after a line on stderr: nothing waits for a read
-/// that hangs. Results are on stdout already.
-[[noreturn]] void exit_interrupted(std::string_view message);
 
 }  // namespace k3::commands

@@ -77,8 +77,8 @@ void run_score(const ScoreCommand& command) {
   try {
     scores = engine->score(text.ids);
   } catch (const Error& error) {
-    if (error.kind() != ErrorKind::kInterrupted) throw;
-    exit_interrupted("interrupted; nothing was scored");
+    const bool interrupted = error.kind() == ErrorKind::kInterrupted;
+    end_process(error.kind(), interrupted ? "interrupted; nothing was scored" : error.what());
   }
   const double mean =
       -std::accumulate(scores.begin(), scores.end(), 0.0) / static_cast<double>(scores.size());

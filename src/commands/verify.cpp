@@ -89,7 +89,6 @@ void check_trunk(const VerifyOptions& options, const std::optional<model::Config
   Progress progress(options.output.quiet);
   const std::vector<std::string> damaged = weights::damaged_chunks(trunk, [&](Bytes done,
                                                                               Bytes total) {
-    throw_if_interrupted("interrupted; nothing was changed");
     progress.update([&] {
       return fmt::format("trunk file: {} of {}, {} left", format_bytes(done), format_bytes(total),
                          remaining_time(progress.seconds(), done.value, total.value));
@@ -111,7 +110,6 @@ void check_hashes(const VerifyOptions& options, Findings& findings) {
   const std::vector<weights::KnownFile> files = weights::known_files(options.model);
   Progress progress(options.output.quiet);
   const auto show = [&](Bytes done, Bytes total) {
-    throw_if_interrupted("interrupted; nothing was changed");
     progress.update([&] {
       return fmt::format("hashes: {} of {}, {:.2f} GB/s, {} left", format_bytes(done),
                          format_bytes(total),
@@ -173,7 +171,7 @@ std::string as_text(const fs::path& directory, const Findings& findings) {
 
 void run_verify(const VerifyOptions& options) {
   apply_verbosity(options.output);
-  watch_interrupts();
+  end_on_interrupt("interrupted; nothing was changed");
   const Findings findings = verify(options);
   print(options.output.json ? as_json(findings) : as_text(options.model, findings));
   if (findings.problems.empty()) return;

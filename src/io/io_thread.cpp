@@ -133,7 +133,8 @@ struct IoThread::State {
   bool stopping = false;
   bool interrupted = false;
   double wait_seconds = 0;
-  IoStats stats;  // `counters` when a piece last ended
+  IoStats stats;                    // `counters` when a piece last ended
+  const ReadJob* failed = nullptr;  // ended with an error and not requested again
 
   Thread thread;  // last: it uses all above
 
@@ -144,6 +145,7 @@ struct IoThread::State {
 
   // Computing threads.
   void enqueue(ReadJob& job, Lane lane);
+  void block(std::unique_lock<std::mutex>& lock, const ReadJob& job);
   void stop();
 
   // The I/O thread.
@@ -179,10 +181,22 @@ void IoThread::State::enqueue(ReadJob& job, Lane lane) {
   bool wake = false;
   {
     const std::lock_guard lock(mutex);
+    if (failed == &job) failed = nullptr;
     queues[static_cast<size_t>(lane)].push(&job);
     wake = std::exchange(asleep, false);
   }
   if (wake) reader->wake();
+}
+
+/// Until the job has ended, interrupt() is called, or the reads hang beside a failed one.
+void IoThread::State::block(std::unique_lock<std::mutex>& lock, const ReadJob& job) {
+  const auto ended = [&] { return done(job) || interrupted; };
+  for (;;) {
+    const uint64_t reads = stats.reads;
+    if (job_done.wait_for(lock, options.hang_time, ended)) return;
+    const bool hangs = stats.reads == reads;
+    if (failed != nullptr && hangs) throw_read_error(*failed, files.path(failed->file));
+  }
 }
 
 void IoThread::State::stop() {
@@ -351,6 +365,7 @@ void IoThread::State::finish(Piece& piece) {
 void IoThread::State::count_down(ReadJob& job, uint32_t count) {
   const std::lock_guard lock(mutex);
   stats = counters;
+  if (job.error != 0) failed = &job;
   if (job.pieces_left.fetch_sub(count, std::memory_order_release) == count) job_done.notify_all();
 }
 
@@ -380,7 +395,7 @@ void IoThread::wait(ReadJob& job) {
   if (!done(job)) {
     std::unique_lock lock(state_->mutex);
     const Clock::time_point start = Clock::now();
-    state_->job_done.wait(lock, [&] { return done(job) || state_->interrupted; });
+    state_->block(lock, job);
     state_->wait_seconds += seconds_between(start, Clock::now());
     if (!done(job)) throw Error(ErrorKind::kInterrupted, "interrupted");
   }

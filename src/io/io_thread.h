@@ -10,6 +10,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -22,8 +23,8 @@ namespace k3::io {
 
 enum class Lane : uint8_t { kUrgent, kBackground };
 
-/// Owned by the caller, at one address from request() until the job has ended: that a wait() was
-/// interrupted is not enough.
+/// Owned by the caller, at one address from request() until the job has ended (that a wait() was
+/// interrupted is not enough); one that failed, as long as others are waited for.
 struct ReadJob {
   // Set by the caller.
   FileId file{};
@@ -60,6 +61,8 @@ class IoThread {
   struct Options {
     uint32_t piece_bytes = 1u << 20;
     size_t queue_jobs = 4096;  // jobs that may be requested and unfinished at once
+    // After a failed job, a wait in which no read ends for so long takes the others to hang.
+    std::chrono::milliseconds hang_time{2000};
   };
 
   /// Takes the reader; `files` outlives this object and is touched by this thread alone from now
@@ -72,7 +75,8 @@ class IoThread {
   /// True when the job has ended, well or not.
   static bool done(const ReadJob& job);
   /// Blocks until the job has ended; throws Error(kRead) if it failed, Error(kInterrupted) when
-  /// interrupt() was called meanwhile.
+  /// interrupt() was called meanwhile. When another job has failed and no read comes back any more,
+  /// throws the failure of that one: a drive that fails often hangs too.
   void wait(ReadJob& job);
   /// Blocks until the job has ended, well or not, and even after interrupt(): then nothing writes
   /// to its memory any more.

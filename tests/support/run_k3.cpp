@@ -96,7 +96,7 @@ void drain(UniqueFd& fd, std::string& to) {
 
 K3Process::K3Process(const K3Command& command)
     : deadline_(std::chrono::steady_clock::now() + command.patience) {
-  std::vector<std::string> args = {K3_BINARY};
+  std::vector<std::string> args = {command.program.string()};
   args.insert(args.end(), command.args.begin(), command.args.end());
   std::vector<std::string> env = environment(command.env);
   const std::vector<char*> argv = pointers(args);

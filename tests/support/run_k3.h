@@ -21,6 +21,7 @@ struct K3Command {
   std::map<std::string, std::string> env = {};  // added to the test's own environment
   std::map<int, rlim_t> limits = {};            // soft and hard, such as {RLIMIT_NOFILE, 64}
   std::filesystem::path directory = {};         // working directory; empty: the test's own
+  std::filesystem::path program = K3_BINARY;
   std::chrono::seconds patience{120};           // then the program is killed and timed_out set
 };
 

@@ -12,6 +12,7 @@
 #include "io/arena.h"
 #include "k3/error.h"
 #include "support/fault_reader.h"
+#include "support/messages.h"
 #include "support/test_data.h"
 
 namespace k3::io {
@@ -43,6 +44,7 @@ class IoThreadTest : public testing::Test {
   IoThread& start(std::unique_ptr<BlockReader> reader) {
     IoThread::Options options;
     options.piece_bytes = 16 * 1024;
+    options.hang_time = hang_time_;
     thread_ = std::make_unique<IoThread>(std::move(reader), files_, options);
     return *thread_;
   }
@@ -93,6 +95,7 @@ class IoThreadTest : public testing::Test {
   size_t file_count_ = 0;
   std::deque<ReadJob> jobs_;
   std::shared_ptr<test::FaultControl> control_;
+  std::chrono::milliseconds hang_time_ = std::chrono::minutes(1);
   std::unique_ptr<IoThread> thread_;  // last: ends before what its reads write to
 };
 
@@ -347,6 +350,21 @@ TEST_F(IoThreadTest, InterruptEndsBlockedAndLaterWaitsButNotThoseOfDoneJobs) {
   EXPECT_NE(failure(thread, hanging, ErrorKind::kInterrupted), "");
   thread.wait(done);
   control_->release = true;  // the destructor waits for what is in flight
+}
+
+TEST_F(IoThreadTest, AWaitForAReadThatHangsEndsWithTheFailureOfAnother) {
+  test::Faults faults;
+  faults.hang_read = 1;
+  faults.fail_read = 2;
+  hang_time_ = std::chrono::milliseconds(20);
+  IoThread& thread = start_with(faults);
+  ReadJob& hanging = make_job(10'000, 10);
+  ReadJob& failing = make_job(0, 10);
+  thread.request(hanging, Lane::kUrgent);
+  thread.request(failing, Lane::kUrgent);
+  EXPECT_TRUE(test::mentions(failure(thread, hanging), "at 0 (10 bytes"));
+  EXPECT_TRUE(test::mentions(failure(thread, failing), "at 0 (10 bytes"));
+  control_->release = true;
 }
 
 TEST_F(IoThreadTest, TheDestructorWaitsForReadsInFlightAndDropsTheRest) {
