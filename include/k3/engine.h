@@ -50,9 +50,10 @@ struct EngineOptions {
 struct RunProgress {
   uint32_t layer;  // of layers; == layers at the output head
   uint32_t layers;
-  uint64_t rows;        // rows of the pass
-  uint64_t position;    // of the first of them
-  uint64_t read_bytes;  // from the drive since opening
+  uint64_t passes_done;  // whole ones since opening
+  uint64_t rows;         // rows of the pass
+  uint64_t position;     // of the first of them
+  uint64_t read_bytes;   // from the drive since opening
 };
 
 /// Seconds of the steps, by what the computing threads were busy with.

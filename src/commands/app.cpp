@@ -1,6 +1,7 @@
 #include "commands/app.h"
 
 #include <fmt/format.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -26,6 +27,7 @@ constexpr AddCommand kCommands[] = {
 };
 
 volatile std::sig_atomic_t interrupt_seen = 0;
+bool stdout_reader_gone = false;
 std::string last_words;  // what end_on_interrupt() leaves for the signal handler
 
 /// stderr is the last resort: what cannot be written there is lost.
@@ -36,6 +38,17 @@ void write_stderr(std::string_view text) {
     if (written <= 0) return;
     text.remove_prefix(static_cast<size_t>(written));
   }
+}
+
+/// A stdout that does not block is shared with a program that asked for that.
+void wait_until_writable() {
+  pollfd stdout_ready{.fd = STDOUT_FILENO, .events = POLLOUT, .revents = 0};
+  ::poll(&stdout_ready, 1, -1);
+}
+
+/// What removes a moving line of progress from the terminal.
+const char* clear_line() {
+  return ::isatty(STDERR_FILENO) != 0 ? "\r\x1b[K" : "";
 }
 
 /// A message is one line whatever it was made from.
@@ -117,8 +130,11 @@ void end_now(int) {
   ::_exit(exit_code(ErrorKind::kInterrupted));
 }
 
+/// A process started with SIGINT ignored (a background job of a script) goes on ignoring it.
 void on_interrupt(void (*handler)(int)) {
   struct sigaction action {};
+  ::sigaction(SIGINT, nullptr, &action);
+  if (action.sa_handler == SIG_IGN) return;
   action.sa_handler = handler;
   action.sa_flags = static_cast<int>(SA_RESETHAND);
   ::sigemptyset(&action.sa_mask);
@@ -151,26 +167,33 @@ int run_app(int argc, char** argv) {
 }
 
 void print(std::string_view text) {
-  while (!text.empty()) {
+  while (!text.empty() && !stdout_reader_gone) {
     const ssize_t written = ::write(STDOUT_FILENO, text.data(), text.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0 && errno == EPIPE) ::_exit(0);
-    if (written < 0) {
+    if (written >= 0) {
+      text.remove_prefix(static_cast<size_t>(written));
+    } else if (errno == EPIPE) {
+      stdout_reader_gone = true;
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      wait_until_writable();
+    } else if (errno != EINTR) {
       throw Error(ErrorKind::kInternal,
                   fmt::format("writing the result to stdout failed: {}", std::strerror(errno)));
     }
-    text.remove_prefix(static_cast<size_t>(written));
   }
 }
 
+bool reader_gone() {
+  return stdout_reader_gone;
+}
+
 void end_process(ErrorKind kind, const std::string& message) {
+  write_stderr(clear_line());
   ::_exit(fail(message, exit_code(kind)));
 }
 
 void end_on_interrupt(const char* message) {
   on_interrupt(SIG_DFL);  // the handler must not see the text change
-  const char* const clear_line = ::isatty(STDERR_FILENO) != 0 ? "\r\x1b[K" : "";
-  last_words = fmt::format("{}k3: {}\n", clear_line, message);
+  last_words = fmt::format("{}k3: {}\n", clear_line(), message);
   on_interrupt(end_now);
 }
 

@@ -356,6 +356,9 @@ void finish(const DoctorCommand& command, Examination& found) {
 
 void run_doctor(const DoctorCommand& command) {
   apply_verbosity(command.output);
+  if (command.trunk && !command.model) {
+    throw Error(ErrorKind::kUsage, "--trunk is examined together with its MODEL: name that too");
+  }
   Examination found;
   const HostLimits limits = read_host_limits();
   examine_cpu(limits, found);

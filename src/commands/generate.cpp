@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <exception>
 #include <memory>
 
 #include "commands/app.h"
@@ -82,12 +83,13 @@ class Generation {
     if (!command_.output.json && ::isatty(STDOUT_FILENO) != 0) print("\n");
   }
 
-  OrderedJson json(std::span<const uint32_t> prompt, FinishReason reason,
+  /// `finish`: why it ended; null after an error.
+  OrderedJson json(std::span<const uint32_t> prompt, const OrderedJson& finish,
                    const Engine& engine) const {
     OrderedJson json = {{"prompt_ids", std::vector<uint32_t>(prompt.begin(), prompt.end())},
                         {"ids", ids_},
                         {"text", nullptr},
-                        {"finish_reason", finish_name(reason)},
+                        {"finish_reason", finish},
                         {"receipt", logits_->receipt(prompt, ids_)},
                         {"plan", plan_json(engine.plan())},
                         {"stats", stats_json(engine.stats())}};
@@ -117,6 +119,11 @@ class Generation {
 GenerateOptions generate_options(const GenerateCommand& command, const Engine& engine,
                                  const std::optional<text::Tokenizer>& tokenizer,
                                  size_t prompt_tokens) {
+  for (const uint32_t id : command.stop_ids) {
+    if (id < engine.vocab_size()) continue;
+    throw Error(ErrorKind::kUsage, fmt::format("--stop-id {}: the vocabulary has {} ids, 0 to {}",
+                                               id, engine.vocab_size(), engine.vocab_size() - 1));
+  }
   GenerateOptions options;
   // A default context may have been cut to what the model allows.
   options.max_tokens = std::min(command.max_tokens, engine.plan().context - prompt_tokens);
@@ -156,6 +163,40 @@ std::unique_ptr<Engine> open_engine(const GenerateCommand& command,
   return Engine::open(options);
 }
 
+/// After an error: what there is reaches stdout and the files asked for.
+[[noreturn]] void end_early(const GenerateCommand& command, const Error& error,
+                            std::span<const uint32_t> prompt, const Engine& engine,
+                            const SequenceFiles& files, Generation& generation) {
+  generation.finish();
+  const std::string what = error.kind() == ErrorKind::kInterrupted
+                               ? fmt::format("interrupted after {} tokens", generation.ids().size())
+                               : error.what();
+  const std::string message = what + files.run_failed(engine, generation.ids());
+  if (command.output.json) {
+    OrderedJson json = generation.json(prompt, nullptr, engine);
+    json["error"] = message;
+    print(dump_json(json) + "\n");
+  }
+  end_process(error.kind(), message);
+}
+
+/// The files and the JSON object; neither is lost because the other cannot be written.
+void end_complete(const GenerateCommand& command, FinishReason reason,
+                  std::span<const uint32_t> prompt, const Engine& engine,
+                  const SequenceFiles& files, Generation& generation) {
+  generation.finish();
+  std::exception_ptr not_saved;
+  try {
+    files.run_done(engine, generation.ids());
+  } catch (const Error&) {
+    not_saved = std::current_exception();
+  }
+  if (command.output.json) {
+    print(dump_json(generation.json(prompt, finish_name(reason), engine)) + "\n");
+  }
+  if (not_saved) std::rethrow_exception(not_saved);
+}
+
 void run_generate(const GenerateCommand& command) {
   apply_verbosity(command.output);
   const auto tokenizer = text::Tokenizer::load(command.run.model);
@@ -166,27 +207,20 @@ void run_generate(const GenerateCommand& command) {
 
   Generation generation(command, tokenizer);
   RunSession session(*engine, command.output);
-  const GenerateHooks hooks{.on_prompt = [&] { files.prompt_done(*engine); },
-                            .on_token =
-                                [&](uint32_t id, std::span<const float> logits) {
-                                  generation.take(id, logits, ends_generation(options, id));
-                                  session.token_done();
-                                }};
+  const auto take = [&](uint32_t id, std::span<const float> logits) {
+    session.token_done();
+    generation.take(id, logits, ends_generation(options, id));
+    if (reader_gone()) throw Error(ErrorKind::kInterrupted, "nobody reads the text");
+  };
   FinishReason reason{};
   try {
-    reason = engine->generate(std::span(prompt).subspan(engine->position()), options, hooks);
+    reason = engine->generate(std::span(prompt).subspan(engine->position()), options,
+                              {.on_prompt = [&] { files.prompt_done(*engine); }, .on_token = take});
   } catch (const Error& error) {
-    generation.finish();
-    const std::string saved = files.run_failed(*engine, generation.ids());
-    const std::string what =
-        error.kind() == ErrorKind::kInterrupted
-            ? fmt::format("interrupted after {} tokens", generation.ids().size())
-            : error.what();
-    end_process(error.kind(), what + saved);
+    if (reader_gone()) return files.run_done(*engine, generation.ids());
+    end_early(command, error, prompt, *engine, files, generation);
   }
-  generation.finish();
-  if (command.output.json) print(dump_json(generation.json(prompt, reason, *engine)) + "\n");
-  files.run_done(*engine, generation.ids());
+  end_complete(command, reason, prompt, *engine, files, generation);
   session.report();
 }
 

@@ -114,8 +114,10 @@ std::string progress_line(const weights::PackProgress& progress, double seconds)
 weights::PackResult write(const fs::path& target, const Checkpoint& checkpoint,
                           weights::PackOptions options, bool quiet) {
   Progress progress(quiet);
+  double chunks_took = 0;  // seconds, once the experts are at hand
   options.progress = [&](const weights::PackProgress& now) {
-    progress.update([&] { return progress_line(now, progress.seconds()); });
+    if (now.experts_done <= 1) chunks_took = now.experts_done == 0 ? 0 : progress.seconds();
+    progress.update([&] { return progress_line(now, progress.seconds() - chunks_took); });
   };
   return weights::write_trunk(checkpoint.input, target, options);
 }

@@ -80,23 +80,6 @@ Bytes read_per_token(const Plan& plan) {
   return plan.trunk_per_token() + plan.experts_per_token_bytes() + plan.embedding_row;
 }
 
-double percent(Bytes part, Bytes whole) {
-  return 100.0 * static_cast<double>(part.value) /
-         static_cast<double>(std::max<uint64_t>(whole.value, 1));
-}
-
-std::string table(const Plan& plan) {
-  std::string text;
-  for (const PlanLine& line : plan.lines) {
-    text += fmt::format("  {:<32}{:>12}{:>8.1f} %\n", line.name, format_bytes(line.bytes),
-                        percent(line.bytes, plan.budget));
-  }
-  const Bytes unused = plan.budget - plan.total();
-  text += fmt::format("  {:<32}{:>12}{:>8.1f} %\n", "not used", format_bytes(unused),
-                      percent(unused, plan.budget));
-  return text;
-}
-
 /// One letter for each sixty-fourth of the budget; a part that is there at all ends where its
 /// running total does, so that the lengths add up.
 std::string bar(const Plan& plan) {
@@ -142,8 +125,8 @@ std::string as_text(const Plan& plan, const DriveSpeeds& speeds, const std::vect
   std::string text = fmt::format(
       "budget {} ({}), the least is {}; context {}, {} of the prompt at once, {} threads\n{}{}{}{}",
       format_bytes(plan.budget), plan.budget_given ? "given" : "what is safe here",
-      format_bytes(plan.least_budget), plan.context, plan.batch_rows, plan.threads, table(plan),
-      bar(plan), bytes_text(plan), drive_text(speeds));
+      format_bytes(plan.least_budget), plan.context, plan.batch_rows, plan.threads,
+      plan_table(plan), bar(plan), bytes_text(plan), drive_text(speeds));
   text += fmt::format(
       "reading takes {:.2f} s a token; computing overlaps with it, the longer of the two counts\n",
       read_seconds(plan, speeds));

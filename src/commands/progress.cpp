@@ -36,6 +36,12 @@ Progress::Progress(Mode mode, int fd, std::function<Time()> now)
     : mode_(mode), fd_(fd), now_(std::move(now)), start_(now_()), next_(start_ + kFirst) {}
 
 Progress::~Progress() {
+  end_moving_line();
+}
+
+void Progress::end_moving_line() {
+  if (mode_ != Mode::kTerminal) return;
+  mode_ = Mode::kSilent;
   if (line_open_) write_line(fd_, "\r\x1b[K");
 }
 

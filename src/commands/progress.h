@@ -30,6 +30,9 @@ class Progress {
     if (due()) show(format());
   }
 
+  /// Clears the moving line and shows no other; the lines of a log go on.
+  void end_moving_line();
+
   double seconds() const;  // since construction
 
  private:

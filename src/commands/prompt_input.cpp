@@ -37,6 +37,9 @@ std::vector<uint32_t> read_prompt(const PromptOptions& options,
                 fmt::format("{}; give exactly one of --prompt, --prompt-file and --ids",
                             given == 0 ? "there is no prompt" : "there is more than one prompt"));
   }
+  if (options.ids && options.special) {
+    throw Error(ErrorKind::kUsage, "--special is for text; with --ids there is none");
+  }
   if (options.ids) return read_ids(*options.ids);
   if (!tokenizer) {
     throw Error(ErrorKind::kUsage,

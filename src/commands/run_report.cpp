@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace k3::commands {
 namespace {
 
@@ -38,6 +40,16 @@ std::string bytes_line(const RunStats& stats) {
       stats.max_reads_in_flight);
 }
 
+/// What the drive did wrong, though the run could mend it.
+std::string faults_line(const RunStats& stats) {
+  if (stats.direct_fallbacks == 0 && stats.checksum_retries == 0) return "";
+  return fmt::format(
+      "drive: {} direct reads refused and done through the page cache, {} chunks read twice "
+      "because "
+      "their checksum failed\n",
+      stats.direct_fallbacks, stats.checksum_retries);
+}
+
 std::string time_line(const RunStats& stats) {
   return fmt::format(
       "time: reading {:.2f} s, waiting for it {:.2f} s, computing {:.2f} s; {}, {} "
@@ -55,7 +67,24 @@ std::string kinds_line(const TimeByKind& time) {
       time.rest);
 }
 
+double percent(Bytes part, Bytes whole) {
+  return 100.0 * static_cast<double>(part.value) /
+         static_cast<double>(std::max<uint64_t>(whole.value, 1));
+}
+
 }  // namespace
+
+std::string plan_table(const Plan& plan) {
+  std::string text;
+  for (const PlanLine& line : plan.lines) {
+    text += fmt::format("  {:<32}{:>12}{:>8.1f} %\n", line.name, format_bytes(line.bytes),
+                        percent(line.bytes, plan.budget));
+  }
+  const Bytes unused = plan.budget - plan.total();
+  text += fmt::format("  {:<32}{:>12}{:>8.1f} %\n", "not used", format_bytes(unused),
+                      percent(unused, plan.budget));
+  return text;
+}
 
 OrderedJson plan_json(const Plan& plan) {
   OrderedJson lines = OrderedJson::array();
@@ -119,17 +148,21 @@ OrderedJson stats_json(const RunStats& stats) {
 }
 
 std::string run_report(const Plan& plan, const RunStats& stats) {
-  return speed_line(stats) + bytes_line(stats) + time_line(stats) + kinds_line(stats.time) +
-         memory_line(plan, stats);
+  return speed_line(stats) + bytes_line(stats) + faults_line(stats) + time_line(stats) +
+         kinds_line(stats.time) + memory_line(plan, stats);
 }
 
-std::string progress_line(const RunProgress& run, double seconds, uint64_t tokens_done) {
+std::string progress_line(const RunProgress& run, uint64_t prompt_passes, double seconds,
+                          uint64_t tokens_done) {
   std::string line = fmt::format("layer {}/{}, {:.2f} GB/s", run.layer, run.layers,
                                  rate_gbps(run.read_bytes, seconds));
   if (tokens_done > 0) return fmt::format("{} tokens; next: {}", tokens_done, line);
-  if (run.layer == 0) return "prompt: " + line;
+  if (prompt_passes > 1)
+    line = fmt::format("pass {}/{}, {}", run.passes_done + 1, prompt_passes, line);
+  const uint64_t layers_done = run.passes_done * run.layers + run.layer;
+  if (layers_done == 0) return "prompt: " + line;
   return fmt::format("prompt: {} rows, {}, first token in {}", run.rows, line,
-                     remaining_time(seconds, run.layer, run.layers));
+                     remaining_time(seconds, layers_done, prompt_passes * run.layers));
 }
 
 }  // namespace k3::commands

@@ -1,6 +1,7 @@
 #include "commands/run_session.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <thread>
@@ -15,6 +16,7 @@ constexpr auto kWatchInterval = std::chrono::milliseconds(50);
 
 RunSession::RunSession(Engine& engine, const Output& output)
     : engine_(engine), output_(output), progress_(output.quiet) {
+  if (output.verbose) fmt::print(stderr, "{}", plan_table(engine.plan()));
   watch_interrupts();
   engine_.set_progress([this](const RunProgress& run) { on_progress(run); });
   watcher_ = Thread("k3-interrupt", [this] {
@@ -33,7 +35,13 @@ RunSession::~RunSession() {
 
 void RunSession::on_progress(const RunProgress& run) {
   throw_if_interrupted("interrupted");
-  progress_.update([&] { return progress_line(run, progress_.seconds(), tokens_done_); });
+  progress_.update(
+      [&] { return progress_line(run, engine_.plan().passes, progress_.seconds(), tokens_done_); });
+}
+
+void RunSession::token_done() {
+  ++tokens_done_;
+  if (!output_.json && ::isatty(STDOUT_FILENO) != 0) progress_.end_moving_line();
 }
 
 void RunSession::report() const {

@@ -18,7 +18,9 @@ class RunSession {
   RunSession(const RunSession&) = delete;
   RunSession& operator=(const RunSession&) = delete;
 
-  void token_done() { ++tokens_done_; }
+  /// Before the text of a token is written: where that goes to the terminal, it takes the place of
+  /// the moving line.
+  void token_done();
   /// The report on stderr, unless quiet.
   void report() const;
 

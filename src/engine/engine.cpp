@@ -236,6 +236,7 @@ struct Engine::Parts {
     if (!on_progress) return;
     on_progress({.layer = layer,
                  .layers = model.config.num_hidden_layers,
+                 .passes_done = stats.passes,
                  .rows = step->rows(),
                  .position = state->position(),
                  .read_bytes = io->stats().disk_bytes});

@@ -60,6 +60,11 @@ TEST(Input, IdsThatAreNoneAreUsageErrors) {
   }
 }
 
+TEST(Input, OptionsThatWouldDoNothingAreUsageErrors) {
+  expect_one_line(run_k3(generate_command(fault_model(), {"--special"})), 2);
+  expect_one_line(run_k3({.args = {"doctor", "--trunk", fault_trunk(false).string()}}), 2);
+}
+
 TEST(Input, NumbersThatOverflowOrMakeNoSenseAreRefusedInOneLine) {
   struct Case {
     const char* option;
@@ -82,6 +87,7 @@ TEST(Input, NumbersThatOverflowOrMakeNoSenseAreRefusedInOneLine) {
                                                    {"--budget", "nan"},
                                                    {"--budget", "inf"},
                                                    {"--budget", "8 apples"},
+                                                   {"--stop-id", "1280"},
                                                    {"--stop-id", "4294967296"},
                                                    {"--stop-id", "-1"}}) {
     SCOPED_TRACE(std::string(c.option) + " " + c.value);

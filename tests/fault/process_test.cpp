@@ -44,6 +44,18 @@ TEST(Process, AReaderThatGoesAwayEndsTheRunQuietly) {
   EXPECT_EQ(result.err, "");
 }
 
+TEST(Process, StartedWithInterruptsIgnoredItGoesOnIgnoringThem) {
+  const std::string whole = run_k3(long_text()).out;
+  K3Command command = long_text();
+  command.ignores_interrupts = true;
+  K3Process process(command);
+  process.read_out(20);
+  process.send_signal(SIGINT);
+  const K3Result result = process.wait();
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.out, whole);
+}
+
 TEST(Process, FewDescriptorsAndLittleLockedMemoryChangeNothing) {
   for (const char* io : {"uring", "pread"}) {
     K3Command command = generate_command(fault_model());

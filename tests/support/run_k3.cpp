@@ -69,11 +69,13 @@ struct Child {
   const char* directory;
   const std::map<int, rlim_t>& limits;
   std::array<int, 3> streams;
+  bool ignores_interrupts;
 
   [[noreturn]] void run() const {
     for (int i = 0; i < 3; ++i) {
       if (::dup2(streams[static_cast<size_t>(i)], i) < 0) ::_exit(127);
     }
+    ::signal(SIGINT, ignores_interrupts ? SIG_IGN : SIG_DFL);
     if (*directory != '\0' && ::chdir(directory) != 0) ::_exit(127);
     for (const auto& [resource, value] : limits) {
       const rlimit limit{value, value};
@@ -108,7 +110,8 @@ K3Process::K3Process(const K3Command& command)
                     envp.data(),
                     command.directory.c_str(),
                     command.limits,
-                    {input.get(), out.write.get(), err.write.get()}};
+                    {input.get(), command.out < 0 ? out.write.get() : command.out, err.write.get()},
+                    command.ignores_interrupts};
   pid_ = checked(::fork(), "fork");
   if (pid_ == 0) child.run();
   out_ = std::move(out.read);

@@ -13,7 +13,7 @@ using k3::commands::Progress;
 using std::chrono::milliseconds;
 
 /// Feeds a Progress with an update every 100 ms of a clock that the test moves.
-std::string shown(Progress::Mode mode, int seconds) {
+std::string shown(Progress::Mode mode, int seconds, int line_ends_at = -1) {
   std::array<int, 2> pipe;
   EXPECT_EQ(::pipe(pipe.data()), 0);
   Progress::Time now;
@@ -21,6 +21,7 @@ std::string shown(Progress::Mode mode, int seconds) {
     Progress progress(mode, pipe[1], [&] { return now; });
     for (int tenth = 0; tenth <= seconds * 10; ++tenth) {
       progress.update([&] { return std::to_string(tenth); });
+      if (tenth == line_ends_at * 10) progress.end_moving_line();
       now += milliseconds(100);
     }
   }
@@ -38,6 +39,12 @@ TEST(Progress, ALogGetsPlainLinesAtOneSecondAndThenEveryThirty) {
 
 TEST(Progress, ATerminalGetsOneMovingLineThatIsClearedAtTheEnd) {
   EXPECT_EQ(shown(Progress::Mode::kTerminal, 2), "\r10\x1b[K\r15\x1b[K\r20\x1b[K\r\x1b[K");
+}
+
+TEST(Progress, AMovingLineGivesWayToTextAndDoesNotComeBack) {
+  EXPECT_EQ(shown(Progress::Mode::kTerminal, 9, 1), "\r10\x1b[K\r\x1b[K");
+  EXPECT_EQ(shown(Progress::Mode::kTerminal, 9, 0), "");
+  EXPECT_EQ(shown(Progress::Mode::kLog, 62, 1), "10\n310\n610\n");
 }
 
 TEST(Progress, ShortJobsAndSilentOnesSayNothing) {
