@@ -14,4 +14,8 @@ struct Target {
 
 std::span<const Target> targets();
 
+// Those with a source file of their own.
+void chunk(std::string_view bytes);
+void snapshot(std::string_view bytes);
+
 }  // namespace k3::fuzz

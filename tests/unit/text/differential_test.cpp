@@ -1,16 +1,13 @@
-// The tokenizer against a second one, written as plainly as it can be and as differently from
-// src/text as it can be: the pattern is run by a backtracking matcher over ICU's own sets, merging
-// looks at all pairs at every step.
+// The tokenizer against a second one, the plain one of tests/support.
 #include <gtest/gtest.h>
-#include <unicode/uniset.h>
 #include <unicode/unistr.h>
 
 #include <map>
-#include <optional>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "support/plain_tokenizer.h"
 #include "text/bpe.h"
 #include "text/scanner.h"
 #include "text/utf8_stream.h"
@@ -19,106 +16,10 @@ namespace k3::text {
 namespace {
 
 using Random = std::mt19937;
-
-std::string to_utf8(const std::u32string& text) {
-  std::string out;
-  icu::UnicodeString::fromUTF32(reinterpret_cast<const UChar32*>(text.data()),
-                                static_cast<int32_t>(text.size()))
-      .toUTF8String(out);
-  return out;
-}
-
-icu::UnicodeSet unicode_set(const char* pattern) {
-  UErrorCode status = U_ZERO_ERROR;
-  icu::UnicodeSet set(icu::UnicodeString::fromUTF8(pattern), status);
-  if (U_FAILURE(status)) throw std::runtime_error(pattern);
-  return set;
-}
-
-constexpr const char* kUpperSet = "[[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]-[\\p{sc=Han}]]";
-constexpr const char* kLowerSet = "[[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]-[\\p{sc=Han}]]";
-constexpr size_t kMany = SIZE_MAX;
-
-/// The pattern, by backtracking: exponential in the worst case, for short texts.
-class NaivePattern {
- public:
-  std::vector<std::string> split(const std::u32string& text) const {
-    std::vector<std::string> out;
-    for (size_t at = 0; at < text.size();) {
-      std::optional<size_t> end;
-      for (size_t i = 0; i < alternatives_.size() && !end; ++i) {
-        end = match(alternatives_[i], 0, text, at);
-      }
-      if (!end) throw std::runtime_error("no alternative matches");
-      out.push_back(to_utf8(text.substr(at, *end - at)));
-      at = *end;
-    }
-    return out;
-  }
-
- private:
-  enum class Tail { kNone, kContraction, kNotBeforeNonSpace };
-  struct Element {  // a set, at least `low` and at most `high` times, greedily
-    icu::UnicodeSet set;
-    size_t low;
-    size_t high;
-  };
-  struct Alternative {
-    std::vector<Element> elements;
-    Tail tail = Tail::kNone;
-  };
-
-  std::optional<size_t> match(const Alternative& alternative, size_t index,
-                              const std::u32string& text, size_t at) const {
-    if (index == alternative.elements.size()) return match_tail(alternative.tail, text, at);
-    const Element& element = alternative.elements[index];
-    size_t count = 0;
-    while (count < element.high && at + count < text.size() &&
-           element.set.contains(static_cast<UChar32>(text[at + count]))) {
-      ++count;
-    }
-    for (; count + 1 > element.low; --count) {
-      if (const auto end = match(alternative, index + 1, text, at + count)) return end;
-      if (count == 0) break;
-    }
-    return std::nullopt;
-  }
-
-  std::optional<size_t> match_tail(Tail tail, const std::u32string& text, size_t at) const {
-    if (tail == Tail::kNotBeforeNonSpace && at < text.size() &&
-        !space_.contains(static_cast<UChar32>(text[at]))) {
-      return std::nullopt;
-    }
-    if (tail != Tail::kContraction) return at;
-    for (const char* contraction : {"'s", "'t", "'re", "'ve", "'m", "'ll", "'d"}) {
-      const icu::UnicodeString wanted(contraction);
-      icu::UnicodeString found = icu::UnicodeString::fromUTF8(
-          to_utf8(text.substr(at, static_cast<size_t>(wanted.length()))));
-      if (found.foldCase() == wanted) return at + static_cast<size_t>(wanted.length());
-    }
-    return at;
-  }
-
-  icu::UnicodeSet han_ = unicode_set("[\\p{sc=Han}]");
-  icu::UnicodeSet lead_ = unicode_set("[^\\r\\n\\p{L}\\p{N}]");
-  icu::UnicodeSet upper_ = unicode_set(kUpperSet);
-  icu::UnicodeSet lower_ = unicode_set(kLowerSet);
-  icu::UnicodeSet number_ = unicode_set("[\\p{N}]");
-  icu::UnicodeSet blank_ = unicode_set("[\\u0020]");
-  icu::UnicodeSet symbol_ = unicode_set("[^\\p{White_Space}\\p{L}\\p{N}]");
-  icu::UnicodeSet newline_ = unicode_set("[\\r\\n]");
-  icu::UnicodeSet space_ = unicode_set("[\\p{White_Space}]");
-  std::vector<Alternative> alternatives_ = {
-      {{{han_, 1, kMany}}},
-      {{{lead_, 0, 1}, {upper_, 0, kMany}, {lower_, 1, kMany}}, Tail::kContraction},
-      {{{lead_, 0, 1}, {upper_, 1, kMany}, {lower_, 0, kMany}}, Tail::kContraction},
-      {{{number_, 1, 3}}},
-      {{{blank_, 0, 1}, {symbol_, 1, kMany}, {newline_, 0, kMany}}},
-      {{{space_, 0, kMany}, {newline_, 1, kMany}}},
-      {{{space_, 1, kMany}}, Tail::kNotBeforeNonSpace},
-      {{{space_, 1, kMany}}},
-  };
-};
+using test::merge_plainly;
+using test::PlainPattern;
+using test::to_utf8;
+using test::unicode_set;
 
 std::vector<std::string> scan(const std::string& text) {
   Characters characters;
@@ -161,7 +62,7 @@ std::u32string random_text(Random& random) {
 }
 
 TEST(Differential, TheScannerCutsAsTheBacktrackingPatternDoes) {
-  const NaivePattern pattern;
+  const PlainPattern pattern;
   Random random(1);
   for (int i = 0; i < 40'000; ++i) {
     const std::u32string text = random_text(random);
@@ -170,36 +71,13 @@ TEST(Differential, TheScannerCutsAsTheBacktrackingPatternDoes) {
 }
 
 TEST(Differential, EveryCharacterAloneAndInContextIsCutAsThePatternDoes) {
-  const NaivePattern pattern;
+  const PlainPattern pattern;
   for (char32_t code = 0; code <= 0x10FFFF; code += code < 0x3400 ? 1 : 61) {
     if (code >= 0xD800 && code <= 0xDFFF) continue;
     const std::u32string c(1, code);
     const std::u32string text = c + U"a" + c + U"A" + c + U"1" + c + c + U"'s " + c + U"\n" + c;
     ASSERT_EQ(scan(to_utf8(text)), pattern.split(text)) << "U+" << std::hex << uint32_t{code};
   }
-}
-
-std::vector<uint32_t> merge_naively(const std::map<std::string, uint32_t>& ranks,
-                                    const std::string& bytes) {
-  if (const auto whole = ranks.find(bytes); whole != ranks.end()) return {whole->second};
-  std::vector<std::string> parts;
-  for (const char byte : bytes) parts.emplace_back(1, byte);
-  for (;;) {
-    size_t best = parts.size();
-    uint32_t best_rank = UINT32_MAX;
-    for (size_t i = 0; i + 1 < parts.size(); ++i) {
-      const auto found = ranks.find(parts[i] + parts[i + 1]);
-      if (found == ranks.end() || found->second >= best_rank) continue;
-      best = i;
-      best_rank = found->second;
-    }
-    if (best == parts.size()) break;
-    parts[best] += parts[best + 1];
-    parts.erase(parts.begin() + static_cast<std::ptrdiff_t>(best) + 1);
-  }
-  std::vector<uint32_t> ids;
-  for (const std::string& part : parts) ids.push_back(ranks.at(part));
-  return ids;
 }
 
 /// All single bytes, at random ranks, and concatenations of random tokens, some of them unreachable
@@ -246,7 +124,7 @@ TEST(Differential, MergingGivesTheIdsOfRepeatedSearchForTheLowestRank) {
     };
     for (int i = 0; i < 100; ++i) {
       const std::string bytes = random_bytes(random);
-      ASSERT_EQ(encode(bytes), merge_naively(ranks, bytes)) << "round " << round << ": " << bytes;
+      ASSERT_EQ(encode(bytes), merge_plainly(ranks, bytes)) << "round " << round << ": " << bytes;
     }
     for (const auto& [token, rank] : ranks) {  // whole, even where merging cannot reach it
       ASSERT_EQ(encode(token), std::vector<uint32_t>{rank}) << "round " << round << ": " << token;
@@ -257,8 +135,8 @@ TEST(Differential, MergingGivesTheIdsOfRepeatedSearchForTheLowestRank) {
 TEST(Differential, ClassesAreThoseOfTheirDefinitionForEveryCharacter) {
   const std::vector<std::pair<CharClass, icu::UnicodeSet>> definitions = {
       {kHan, unicode_set("[\\p{sc=Han}]")},
-      {kUpper, unicode_set(kUpperSet)},
-      {kLower, unicode_set(kLowerSet)},
+      {kUpper, unicode_set(test::kUpperSet)},
+      {kLower, unicode_set(test::kLowerSet)},
       {kLetter, unicode_set("[\\p{L}]")},
       {kNumber, unicode_set("[\\p{N}]")},
       {kSpace, unicode_set("[\\p{White_Space}]")},
