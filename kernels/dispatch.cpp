@@ -21,7 +21,8 @@ constexpr std::array kIsas{NamedIsa{Isa::kScalar, "scalar"}, NamedIsa{Isa::kAvx2
 
 // __builtin_cpu_supports also asks whether the operating system saves the registers.
 bool has_avx2() {
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+         __builtin_cpu_supports("bmi");
 }
 
 bool has_avx512() {

@@ -1,18 +1,27 @@
-// Packed bf16: exact, about 0.70 of the bytes, and rebuilt at the speed of memory
+// Packed bf16: exact, about 0.70 of the bytes, and rebuilt in the registers of a product
 // (docs/trunk-format.md has the reasons).
 //
-// The weights of a view, row after row without gaps, are cut into groups of 32 and blocks of 256. A
-// block has a base: its weights have the exponents base .. base + 2^planes - 1. Those that have
-// another one are escapes; in a group they stand with code 0.
+// The weights of a view, row after row without gaps, are cut into blocks of 256 and units of 64;
+// the last block is filled up. A weight, rotated left by one bit, is its exponent and a byte of
+// mantissa and sign. The byte is kept as it is. The exponent is a code of 3 (or 4) bits: base +
+// code with the base of the block; code 0 is an escape, the exponent of which stands in full in the
+// list of escapes, in the order of the bytes.
 //
-//   groups   each: 32 bytes, sign in bit 7 and mantissa below it; then, for each plane, 4 bytes
-//   with
-//            one bit a weight: bit k of (exponent - base). The last group is padded with zeros.
-//   starts   for every 64th block, the number of escapes before it, 4 bytes
-//   heads    for every block: base, number of escapes (at most 255)
-//   escapes  in order, each: place in its block, exponent ^ base
+//   ends     for every run of 64 blocks, how many escapes there are up to its end, 4 bytes
+//   bases    for every block, a byte
+//   counts   for every block, its escapes, a byte (at most 255)
+//   escapes  a byte each; then zeros up to a multiple of 32
+//   blocks   each: 256 bytes of mantissa and sign, then the codes in 96 (or 128) bytes
 //
-// Nothing else is needed to find a weight: all places follow from rows, columns and planes.
+// Byte b of a unit belongs to weight place_in_unit(b): unpacking bytes to words inside lanes of 16
+// bytes, as AVX2 and AVX-512 do, then gives words in the order of the weights. The codes lie so
+// that one register of them serves several units, each by a shift:
+//
+//   3 bits   64 bytes: bits 2u, 2u+1 of byte b are the lower bits of byte b of unit u; then 32
+//            bytes: bit u + 4h of byte c is the upper bit of byte c + 32h of unit u
+//   4 bits   64 bytes for units 0 (lower halves) and 1 (upper halves), 64 bytes for units 2 and 3
+//
+// A load of escapes may reach up to 320 bytes beyond the last: it ends in the blocks.
 #pragma once
 
 #include <cstring>
@@ -24,33 +33,47 @@
 namespace k3::kernels {
 
 constexpr size_t kPackedBlock = 256;
-constexpr size_t kBlocksPerStart = 64;
+constexpr size_t kPackedUnit = 64;
+constexpr size_t kUnits = kPackedBlock / kPackedUnit;
+constexpr size_t kBlocksPerEnd = 64;
+constexpr size_t kPackedAlignment = 32;
 /// The longest row that a strip (below) holds; longer ones are not packed.
 constexpr size_t kPackedColsMax = 65536;
 
-constexpr size_t packed_group_bytes(size_t planes) {
-  return kPairGroup + 4 * planes;
+constexpr size_t packed_block_bytes(size_t code_bits) {
+  return kPackedBlock + kPackedBlock / 8 * code_bits;
 }
 
-/// Where the parts of a packed view begin.
+constexpr size_t place_in_unit(size_t byte) {
+  return byte % 16 / 8 * kPairGroup + byte / 16 * 8 + byte % 8;
+}
+
+static inline size_t code_bits_of(Encoding encoding) {
+  return encoding == Encoding::kPacked4 ? 4 : 3;
+}
+
+/// Where the parts of a packed view begin; the ends do at 0.
 struct PackedLayout {
-  size_t blocks;
-  size_t starts;
-  size_t heads;
+  size_t blocks;  // how many
+  size_t bases;
+  size_t counts;
   size_t escapes;
+
+  size_t body(size_t escape_count) const {
+    return (escapes + escape_count + kPackedAlignment - 1) / kPackedAlignment * kPackedAlignment;
+  }
+  size_t bytes(size_t escape_count, size_t code_bits) const {
+    return body(escape_count) + blocks * packed_block_bytes(code_bits);
+  }
 };
 
-static inline PackedLayout packed_layout(size_t weights, size_t planes) {
+static inline PackedLayout packed_layout(size_t weights) {
   PackedLayout at{};
   at.blocks = (weights + kPackedBlock - 1) / kPackedBlock;
-  at.starts = (weights + kPairGroup - 1) / kPairGroup * packed_group_bytes(planes);
-  at.heads = at.starts + (at.blocks + kBlocksPerStart - 1) / kBlocksPerStart * 4;
-  at.escapes = at.heads + at.blocks * 2;
+  at.bases = (at.blocks + kBlocksPerEnd - 1) / kBlocksPerEnd * 4;
+  at.counts = at.bases + at.blocks;
+  at.escapes = at.counts + at.blocks;
   return at;
-}
-
-static inline size_t planes_of(Encoding encoding) {
-  return encoding == Encoding::kPacked4 ? 4 : 3;
 }
 
 static inline uint32_t load_u32(const std::byte* from) {
@@ -59,67 +82,67 @@ static inline uint32_t load_u32(const std::byte* from) {
   return value;
 }
 
-/// Escapes of the blocks before `block`.
-static inline size_t escapes_before(const std::byte* data, const PackedLayout& at, size_t block) {
-  const size_t start = block / kBlocksPerStart;
-  size_t sum = load_u32(data + at.starts + 4 * start);
-  for (size_t b = start * kBlocksPerStart; b < block; ++b) {
-    sum += std::to_integer<size_t>(data[at.heads + 2 * b + 1]);
-  }
-  return sum;
+/// The number of all escapes: the last of the ends.
+static inline size_t escape_count(const std::byte* data, const PackedLayout& at) {
+  return load_u32(data + at.bases - 4);
 }
 
-/// True when `bytes` bytes at `data` are a packed view of so many weights: the starts agree with
-/// the heads, and the escapes end where the bytes do. Then no unpacking reads outside of them.
+/// True when `bytes` bytes at `data` are a packed view of so many weights: the ends agree with the
+/// counts, and the blocks end where the bytes do. Then no unpacking reads outside of them, whatever
+/// the codes are.
 static inline bool packed_is_sound(const std::byte* data, size_t bytes, size_t weights,
-                                   size_t planes) {
-  const PackedLayout at = packed_layout(weights, planes);
-  if (bytes < at.escapes) return false;
+                                   size_t code_bits) {
+  const PackedLayout at = packed_layout(weights);
+  if (at.blocks == 0 || bytes < at.escapes) return false;
   size_t escapes = 0;
   for (size_t b = 0; b < at.blocks; ++b) {
-    if (b % kBlocksPerStart == 0 &&
-        load_u32(data + at.starts + b / kBlocksPerStart * 4) != escapes) {
-      return false;
+    escapes += std::to_integer<size_t>(data[at.counts + b]);
+    if ((b + 1) % kBlocksPerEnd != 0 && b + 1 != at.blocks) continue;
+    if (load_u32(data + b / kBlocksPerEnd * 4) != escapes) return false;
+  }
+  return bytes == at.bytes(escapes, code_bits);
+}
+
+/// The next block of a run of blocks, and the steps to the one after it.
+struct PackedCursor {
+  const std::byte* block;
+  const std::byte* base;
+  const std::byte* count;
+  const std::byte* escapes;
+
+  PackedCursor(const WeightView& w, size_t number) {
+    const PackedLayout at = packed_layout(w.rows * w.cols);
+    block = w.data + at.body(escape_count(w.data, at)) +
+            number * packed_block_bytes(code_bits_of(w.encoding));
+    base = w.data + at.bases + number;
+    count = w.data + at.counts + number;
+    const size_t run = number / kBlocksPerEnd;
+    escapes = w.data + at.escapes + (run == 0 ? 0 : load_u32(w.data + 4 * (run - 1)));
+    for (size_t b = run * kBlocksPerEnd; b < number; ++b) {
+      escapes += std::to_integer<size_t>(w.data[at.counts + b]);
     }
-    escapes += std::to_integer<size_t>(data[at.heads + 2 * b + 1]);
   }
-  return bytes - at.escapes == 2 * escapes;
-}
 
-/// Puts the escapes of a block, rebuilt with code 0, in their places.
-static inline void put_escapes(const std::byte* escape, size_t count, std::byte* block) {
-  for (size_t i = 0; i < count; ++i) {
-    std::byte* place = block + 2 * std::to_integer<size_t>(escape[2 * i]);
-    uint16_t word;
-    std::memcpy(&word, place, sizeof word);
-    word = static_cast<uint16_t>(word ^ std::to_integer<unsigned>(escape[2 * i + 1]) << 7);
-    std::memcpy(place, &word, sizeof word);
+  /// By the count, not by the codes: what is read stays inside the view.
+  void advance(size_t code_bits) {
+    escapes += std::to_integer<size_t>(*count);
+    block += packed_block_bytes(code_bits);
+    ++base;
+    ++count;
   }
-}
+};
 
-/// Kernels::unpack for an instruction set's rebuild(groups, count, base, out): `count` groups of
-/// one block as bf16.
-template <size_t kPlanes, class Rebuild>
+/// Kernels::unpack for an instruction set's rebuild(cursor, out): a block as bf16.
+template <size_t kCodeBits, class Rebuild>
 static inline const std::byte* unpack_blocks(const WeightView& w, size_t begin, size_t count,
                                              std::byte* scratch, Rebuild rebuild) {
-  constexpr size_t kGroupBytes = packed_group_bytes(kPlanes);
-  const PackedLayout at = packed_layout(w.rows * w.cols, kPlanes);
-  const size_t end = begin + count;
-  size_t block = begin / kPackedBlock;
-  size_t group = begin / kPairGroup;
-  const std::byte* escape = w.data + at.escapes + 2 * escapes_before(w.data, at, block);
+  const size_t first = begin / kPackedBlock;
+  const size_t end = (begin + count + kPackedBlock - 1) / kPackedBlock;
+  PackedCursor at(w, first);
   std::byte* out = scratch;
-  for (; block * kPackedBlock < end; ++block, out += 2 * kPackedBlock) {
-    const size_t first = block * kPackedBlock;
-    const size_t last = end < first + kPackedBlock ? end : first + kPackedBlock;
-    const size_t groups = (last + kPairGroup - 1) / kPairGroup - group;
-    const std::byte* head = w.data + at.heads + 2 * block;
-    rebuild(w.data + group * kGroupBytes, groups, std::to_integer<unsigned>(head[0]),
-            out + 2 * (group * kPairGroup - first));
-    const auto escapes = std::to_integer<size_t>(head[1]);
-    put_escapes(escape, escapes, out);
-    escape += 2 * escapes;
-    group += groups;
+  for (size_t b = first; b < end; ++b, out += 2 * kPackedBlock) {
+    rebuild(at, out);
+    at.advance(kCodeBits);
   }
   return scratch + 2 * (begin % kPackedBlock);
 }

@@ -23,6 +23,8 @@ namespace k3::kernels {
 /// cache, and a row of the latent cache (576) is one tile: 0.64 of the FMA peak, with 512 elements,
 /// that is with a second tile of 64, 0.56.
 constexpr size_t kTileElements = 640;
+/// The most that a format may take instead.
+constexpr size_t kTileElementsMax = 768;
 /// Columns that pass over one decoded tile: their sums take 16 lanes each in the same cache.
 constexpr size_t kTileColumns = 24;
 /// Columns of one register block.
@@ -31,8 +33,8 @@ constexpr size_t kBlockColumns = 3;
 /// A tile of decoded weights, in the planes of the packed columns.
 template <size_t kRows>
 struct DecodedRows {
-  alignas(64) float weights[kTileElements / kLanes][kRows][kLanes];
-  alignas(64) float scales[kTileElements / kOctetBlock][kRows][kLanes];  // octets only
+  alignas(64) float weights[kTileElementsMax / kLanes][kRows][kLanes];
+  alignas(64) float scales[kTileElementsMax / kOctetBlock][kRows][kLanes];  // octets only
 };
 
 /// The lanes of the sums of a tile.
@@ -191,21 +193,28 @@ static inline size_t quotient_up(size_t value, size_t divisor) {
   return (value + divisor - 1) / divisor;
 }
 
+/// What formats share that store a row as kBits bits an element and nothing else.
+struct PlainRows {
+  static constexpr size_t kElements = kTileElements;
+  static const std::byte* first(const WeightView& w) { return w.data; }
+};
+
 /// The tile after the one at `first` of the rows from `row` on, in a range that ends at `end`;
 /// `steps` are those of the tile at hand.
-template <size_t kRows, size_t kBits>
+template <size_t kRows, class Format>
 static NextTile next_tile(const WeightView& w, size_t row, size_t first, size_t end, size_t steps) {
-  first += kTileElements;
+  first += Format::kElements;
   if (first >= w.cols) {
     first = 0;
     row += kRows;
   }
   if (row >= end) return {};
+  constexpr size_t kBits = Format::kBits;
   const size_t row_bytes = w.cols * kBits / 8;
-  const size_t bytes = at_most(w.cols - first, kTileElements) * kBits / 8;
+  const size_t bytes = at_most(w.cols - first, Format::kElements) * kBits / 8;
   const size_t rows = at_most(end - row, kRows);
   const size_t lines = rows * quotient_up(bytes, NextTile::kLine);
-  return {w.data + row * row_bytes + first * kBits / 8,
+  return {Format::first(w) + row * row_bytes + first * kBits / 8,
           row_bytes,
           bytes,
           rows,
@@ -215,8 +224,9 @@ static NextTile next_tile(const WeightView& w, size_t row, size_t first, size_t 
 }
 
 /// y = W x for kTileRows rows from `row` on (fewer at the end of the range) and at most
-/// kTileColumns columns. Format::decode(w, row, first, count, to, r) writes the planes of `count`
-/// elements of a row, padded to a whole group, as row r of the tile.
+/// kTileColumns columns. A format has rows of kBits bits an element from first(w) on; kElements of
+/// one are a tile, and decode(w, row, first, count, to, r) writes the planes of `count` elements of
+/// a row, padded to a whole group, as row r of the tile.
 template <class V, class Format>
 static void multiply_tile_rows(const WeightView& w, size_t row, size_t end, const PackedColumns& x,
                                const ColumnsOut& y) {
@@ -225,13 +235,13 @@ static void multiply_tile_rows(const WeightView& w, size_t row, size_t end, cons
   const size_t row_count = at_most(end - row, V::kTileRows);
   if (row_count < V::kTileRows) tile.w = {};  // missing rows are computed, as zeros, and dropped
   std::memset(tile.sums.lanes, 0, x.count * sizeof tile.sums.lanes[0]);
-  for (size_t first = 0; first < w.cols; first += kTileElements) {
-    const size_t count = at_most(w.cols - first, kTileElements);
+  for (size_t first = 0; first < w.cols; first += Format::kElements) {
+    const size_t count = at_most(w.cols - first, Format::kElements);
     for (size_t r = 0; r < row_count; ++r) Format::decode(w, row + r, first, count, tile.w, r);
     tile.length = quotient_up(count, Steps::kGroup) * Steps::kGroup;
     const size_t steps =
         quotient_up(x.count, kBlockColumns) * (tile.length / Steps::kGroup) * (kLanes / V::kWidth);
-    tile.next = next_tile<V::kTileRows, Format::kBits>(w, row, first, end, steps);
+    tile.next = next_tile<V::kTileRows, Format>(w, row, first, end, steps);
     add_columns<V, Steps>(tile, {x.data + first, x.stride}, x.count);
   }
   for (size_t c = 0; c < x.count; ++c) {

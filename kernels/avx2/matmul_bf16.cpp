@@ -7,7 +7,7 @@
 namespace k3::kernels::avx2 {
 namespace {
 
-struct Bf16Rows {
+struct Bf16Rows : PlainRows {
   static constexpr size_t kBits = 16;
   template <class V>
   using Steps = PairSteps<V>;

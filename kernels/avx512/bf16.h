@@ -23,5 +23,11 @@ inline __m512i load_words(const std::byte* from, size_t left) {
   return _mm512_maskz_loadu_epi16((1U << left) - 1, from);
 }
 
+/// A sum goes on by a group of weights; x has it as two planes.
+inline __m512 add_group(__m512i words, const float* x, __m512 acc) {
+  acc = _mm512_fmadd_ps(even_weights(words), _mm512_loadu_ps(x), acc);
+  return _mm512_fmadd_ps(odd_weights(words), _mm512_loadu_ps(x + kLanes), acc);
+}
+
 }  // namespace
 }  // namespace k3::kernels::avx512

@@ -7,7 +7,7 @@
 namespace k3::kernels::avx512 {
 namespace {
 
-struct Bf16Rows {
+struct Bf16Rows : PlainRows {
   static constexpr size_t kBits = 16;
   template <class V>
   using Steps = PairSteps<V>;
@@ -22,11 +22,6 @@ struct Bf16Rows {
     }
   }
 };
-
-inline __m512 add_group(__m512i words, const float* x, __m512 acc) {
-  acc = _mm512_fmadd_ps(even_weights(words), _mm512_loadu_ps(x), acc);
-  return _mm512_fmadd_ps(odd_weights(words), _mm512_loadu_ps(x + kLanes), acc);
-}
 
 void multiply_rows(const WeightView& w, const size_t (&numbers)[kStreams], const float* x,
                    float* y) {

@@ -5,7 +5,7 @@
 namespace k3::kernels::avx512 {
 namespace {
 
-struct F32Rows {
+struct F32Rows : PlainRows {
   static constexpr size_t kBits = 32;
   template <class V>
   using Steps = PairSteps<V>;

@@ -102,7 +102,7 @@ void multiply_rows(const WeightView& w, const size_t (&numbers)[kStreams], const
   for (size_t s = 0; s < kStreams; ++s) y[numbers[s]] = reduce(acc[s]);
 }
 
-struct Mxfp4Rows {
+struct Mxfp4Rows : PlainRows {
   using Decoded = DecodedRows<Vector::kTileRows>;
   static constexpr size_t kBits = 4;
   template <class V>

@@ -5,30 +5,36 @@
 namespace k3::kernels::scalar {
 namespace {
 
-/// Weight j of a group, with the exponent base + code.
-template <size_t kPlanes>
-uint16_t rebuilt(const std::byte* group, size_t j, unsigned base) {
-  const auto kept = std::to_integer<unsigned>(group[j]);
-  unsigned exponent = base;
-  for (size_t k = 0; k < kPlanes; ++k) {
-    exponent += (load_u32(group + kPairGroup + 4 * k) >> j & 1) << k;
+/// The code of byte b of unit u; `codes` are those of the block.
+template <size_t kCodeBits>
+unsigned code_of(const std::byte* codes, size_t u, size_t b) {
+  if constexpr (kCodeBits == 4) {
+    return std::to_integer<unsigned>(codes[u / 2 * kPackedUnit + b]) >> u % 2 * 4 & 15;
+  } else {
+    const unsigned lower = std::to_integer<unsigned>(codes[b]) >> 2 * u & 3;
+    const unsigned upper = std::to_integer<unsigned>(codes[kPackedUnit + b % 32]);
+    return lower | (upper >> (u + b / 32 * 4) & 1) << 2;
   }
-  return static_cast<uint16_t>(((kept & 0x80) << 8 | (kept & 0x7f)) + (exponent << 7));
 }
 
-template <size_t kPlanes>
+template <size_t kCodeBits>
+void rebuild(const PackedCursor& at, std::byte* out) {
+  const std::byte* escape = at.escapes;
+  for (size_t u = 0; u < kUnits; ++u) {
+    for (size_t b = 0; b < kPackedUnit; ++b) {
+      const unsigned code = code_of<kCodeBits>(at.block + kPackedBlock, u, b);
+      const unsigned exponent = code == 0 ? std::to_integer<unsigned>(*escape++)
+                                          : ((std::to_integer<unsigned>(*at.base) + code) & 0xff);
+      const auto kept = std::to_integer<unsigned>(at.block[u * kPackedUnit + b]);
+      const auto word = static_cast<uint16_t>((kept & 1) << 15 | exponent << 7 | kept >> 1);
+      std::memcpy(out + 2 * (u * kPackedUnit + place_in_unit(b)), &word, sizeof word);
+    }
+  }
+}
+
+template <size_t kCodeBits>
 const std::byte* unpack(const WeightView& w, size_t begin, size_t count, std::byte* scratch) {
-  return unpack_blocks<kPlanes>(
-      w, begin, count, scratch,
-      [](const std::byte* groups, size_t group_count, unsigned base, std::byte* out) {
-        for (size_t g = 0; g < group_count; ++g) {
-          for (size_t j = 0; j < kPairGroup; ++j, out += 2) {
-            const uint16_t word =
-                rebuilt<kPlanes>(groups + g * packed_group_bytes(kPlanes), j, base);
-            std::memcpy(out, &word, sizeof word);
-          }
-        }
-      });
+  return unpack_blocks<kCodeBits>(w, begin, count, scratch, rebuild<kCodeBits>);
 }
 
 }  // namespace

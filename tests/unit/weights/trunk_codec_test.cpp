@@ -118,8 +118,8 @@ TEST(TrunkCodec, ChunksThatContradictThemselvesAreNotSound) {
   ASSERT_TRUE(sound());
   EXPECT_FALSE(is_sound(result.packed.codec, result.stored, weights.size() + 256));
   EXPECT_FALSE(is_sound(result.packed.codec, std::span(result.stored).first(100), weights.size()));
-  const auto at = kernels::packed_layout(weights.size(), 3);
-  for (const size_t place : {at.starts + 4, at.heads + 1, at.heads + 2 * at.blocks - 1}) {
+  const auto at = kernels::packed_layout(weights.size());
+  for (const size_t place : {size_t{0}, at.bases - 4, at.counts, at.escapes - 1}) {
     result.stored[place] ^= std::byte{1};
     EXPECT_FALSE(sound()) << place;
     result.stored[place] ^= std::byte{1};
