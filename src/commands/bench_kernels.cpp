@@ -43,12 +43,15 @@ std::string text(const KernelBench& bench) {
     }
     text += "\n";
   }
-  text += fmt::format("{:<14}{:<8}{:>8}{:>9}{:>10}{:>13}{:>10}\n", "operation", "isa", "threads",
-                      "GB/s", "GFLOP/s", "of bandwidth", "of FMA");
+  text += fmt::format("{:<14}{:<8}{:>8}{:>9}{:>10}{:>12}{:>14}{:>9}{:>13}\n", "operation", "isa",
+                      "threads", "GB/s", "GFLOP/s", "Gweights/s", "of bandwidth", "of FMA",
+                      "of raw time");
   for (const KernelResult& r : bench.results) {
-    text += fmt::format("{:<14}{:<8}{:>8}{:>9.1f}{:>10.1f}{:>11.0f} %{:>8.0f} %\n", r.op,
-                        kernels::isa_name(r.isa), r.threads, r.gbps, r.gflops,
-                        100 * r.bandwidth_ratio, 100 * r.fma_ratio);
+    text += fmt::format("{:<14}{:<8}{:>8}{:>9.1f}{:>10.1f}{:>12}{:>12.0f} %{:>7.0f} %{:>13}\n",
+                        r.op, kernels::isa_name(r.isa), r.threads, r.gbps, r.gflops,
+                        r.gweights > 0 ? fmt::format("{:.1f}", r.gweights) : "",
+                        100 * r.bandwidth_ratio, 100 * r.fma_ratio,
+                        r.raw_time_ratio > 0 ? fmt::format("{:.2f} x", r.raw_time_ratio) : "");
   }
   return text;
 }
@@ -66,15 +69,18 @@ OrderedJson json(const KernelBench& bench) {
     fma[std::string(kernels::isa_name(isa))] = peaks.begin()->second;
   }
   for (const KernelResult& r : bench.results) {
-    results.push_back({{"op", r.op},
-                       {"isa", kernels::isa_name(r.isa)},
-                       {"threads", r.threads},
-                       {"gbps", r.gbps},
-                       {"gflops", r.gflops},
-                       {"limit", binding_limit(r)},
-                       {"ratio", std::max(r.bandwidth_ratio, r.fma_ratio)},
-                       {"bandwidth_ratio", r.bandwidth_ratio},
-                       {"fma_ratio", r.fma_ratio}});
+    OrderedJson result = {{"op", r.op},
+                          {"isa", kernels::isa_name(r.isa)},
+                          {"threads", r.threads},
+                          {"gbps", r.gbps},
+                          {"gflops", r.gflops},
+                          {"limit", binding_limit(r)},
+                          {"ratio", std::max(r.bandwidth_ratio, r.fma_ratio)},
+                          {"bandwidth_ratio", r.bandwidth_ratio},
+                          {"fma_ratio", r.fma_ratio}};
+    if (r.gweights > 0) result["gweights"] = r.gweights;
+    if (r.raw_time_ratio > 0) result["raw_time_ratio"] = r.raw_time_ratio;
+    results.push_back(std::move(result));
   }
   return {{"read_bandwidth_gbps", read},
           {"update_bandwidth_gbps", update},

@@ -5,7 +5,9 @@
 #include <limits>
 #include <memory>
 
+#include "base/check.h"
 #include "base/thread_pool.h"
+#include "engine/packed_chunks.h"
 #include "io/arena.h"
 #include "kernels/dispatch.h"
 #include "kernels/limits.h"
@@ -36,12 +38,14 @@ class Bench {
  public:
   explicit Bench(const KernelBenchOptions& options)
       : options_(options),
-        memory_(Bytes{options.weights.value / kRound * kRound + kInputs}),
+        memory_(Bytes{options.weights.value / kRound * kRound * 7 / 4 + kInputs}),
         weights_(memory_.carve<std::byte>(options.weights.value / kRound * kRound)),
+        packed_(memory_.carve<std::byte>(weights_.size() * 3 / 4)),
         floats_(memory_.carve<float>(kInputs / sizeof(float) / 2)),
         outputs_(weights_.size() / kLatent * 2 * kManyColumns / kManyColumnsShare +
                  weights_.size() / kLatent * 2) {
     fill();
+    chunks_ = PackedChunks(packed_, weights_.size());
   }
 
   KernelBench run() {
@@ -93,7 +97,20 @@ class Bench {
           result.op == "kda_head" ? result_.update_bandwidth_gbps : result_.read_bandwidth_gbps;
       result.bandwidth_ratio = result.gbps / bandwidth.at(threads);
       result.fma_ratio = result.gflops / result_.fma_peak_gflops.at(result.isa).at(threads);
+      if (result.op.ends_with("_packed"))
+        result.raw_time_ratio = raw_gweights(result) / result.gweights;
     }
+  }
+
+  /// The speed of the product of bf16 weights beside a packed one.
+  double raw_gweights(const KernelResult& packed) const {
+    const std::string op = packed.op.starts_with("matvec") ? "matvec_bf16" : "matmul_bf16";
+    for (const KernelResult& result : result_.results) {
+      if (result.op == op && result.isa == packed.isa && result.threads == packed.threads) {
+        return result.gweights;
+      }
+    }
+    K3_CHECK(false);
   }
 
   void add_bandwidth(size_t threads) {
@@ -150,11 +167,19 @@ class Bench {
         });
   }
 
-  void add_result(std::string op, kernels::Isa isa, size_t threads, double bytes, double flops,
+  /// Work on `weights` weights, 0 for what is no product.
+  struct Amount {
+    double bytes;
+    double flops;
+    double weights;
+  };
+
+  void add_result(std::string op, kernels::Isa isa, size_t threads, Amount amount,
                   std::function<void()> work) {
-    add(op, std::move(work), [this, op, isa, threads, bytes, flops](double seconds) {
-      result_.results.push_back(
-          {op, isa, threads, bytes / seconds / 1e9, flops / seconds / 1e9, 0, 0});
+    add(op, std::move(work), [this, op, isa, threads, amount](double seconds) {
+      const double per = seconds * 1e9;
+      result_.results.push_back({op, isa, threads, amount.bytes / per, amount.flops / per,
+                                 amount.weights / per, 0, 0, 0});
     });
   }
 
@@ -167,8 +192,9 @@ class Bench {
                          : encoding == kernels::Encoding::kF32 ? table.matmul_f32
                                                                : table.matmul_mxfp4;
     const double bytes = row_bytes(encoding, w.cols) * static_cast<double>(w.rows);
-    const double flops = 2.0 * static_cast<double>(w.rows * w.cols * columns);
-    add_result(std::move(op), isa, threads, bytes, flops, [this, w, product, columns] {
+    const double weights = static_cast<double>(w.rows * w.cols);
+    const Amount amount{bytes, 2.0 * weights * static_cast<double>(columns), weights};
+    add_result(std::move(op), isa, threads, amount, [this, w, product, columns] {
       const kernels::PackedColumns x{floats_.data(), columns,
                                      kernels::packed_octets_length(w.cols)};
       pool_->parallel_for(w.rows, 8, [&](size_t begin, size_t end) {
@@ -177,12 +203,33 @@ class Bench {
     });
   }
 
+  /// The same of chunks as a lossless trunk has them.
+  void add_packed_product(std::string op, kernels::Isa isa, size_t threads, size_t columns) {
+    const size_t count =
+        std::max<size_t>(1, chunks_.count() / (columns > 1 ? kManyColumnsShare : 1));
+    const double weights = static_cast<double>(count * PackedChunks::kWeights);
+    const Amount amount{static_cast<double>(count * chunks_.chunk_bytes()),
+                        2.0 * weights * static_cast<double>(columns), weights};
+    const auto product = kernels::table(isa).matmul_packed;
+    add_result(std::move(op), isa, threads, amount, [this, count, product, columns] {
+      pool_->parallel_for(count, 1, [&](size_t begin, size_t end) {
+        for (size_t c = begin; c < end; ++c) {
+          const kernels::WeightView w = chunks_.view(c);
+          product(w, {0, w.rows}, {floats_.data(), columns, kernels::packed_pairs_length(w.cols)},
+                  {outputs_.data() + c * w.rows * columns, w.rows});
+        }
+      });
+    });
+  }
+
   void add_products(kernels::Isa isa, size_t threads) {
     using kernels::Encoding;
     add_product("matvec_bf16", isa, threads, Encoding::kBf16, 1);
+    add_packed_product("matvec_packed", isa, threads, 1);
     add_product("matvec_f32", isa, threads, Encoding::kF32, 1);
     add_product("matvec_mxfp4", isa, threads, Encoding::kMxfp4, 1);
     add_product("matmul_bf16", isa, threads, Encoding::kBf16, kManyColumns);
+    add_packed_product("matmul_packed", isa, threads, kManyColumns);
     add_product("matmul_f32", isa, threads, Encoding::kF32, kManyColumns);
     add_product("matmul_mxfp4", isa, threads, Encoding::kMxfp4, kManyColumns);
   }
@@ -213,7 +260,7 @@ class Bench {
   void add_kda(kernels::Isa isa, size_t threads) {
     const kernels::Kernels& table = kernels::table(isa);
     const double floats = static_cast<double>(state_floats());
-    add_result("kda_head", isa, threads, 8 * floats, 7 * floats, [this, &table] {
+    add_result("kda_head", isa, threads, {8 * floats, 7 * floats, 0}, [this, &table] {
       const size_t per_head = kHeadDim * kHeadDim, heads = state_floats() / per_head;
       pool_->parallel_for(heads, 1, [&](size_t begin, size_t end, size_t range) {
         const float* in = floats_.data();
@@ -233,7 +280,7 @@ class Bench {
     const double bytes = tiles * kPositions * kCacheWidth * 4;
     const double flops = tiles * 2.0 * kPositions * kHeads * kLatentWidth;
     scratch_.resize(threads * kHeads * (kLatentWidth + 2));
-    add_result("attend_tile", isa, threads, bytes, flops, [this, &table] {
+    add_result("attend_tile", isa, threads, {bytes, flops, 0}, [this, &table] {
       pool_->parallel_for(
           kTiles * pool_->threads(), kTiles, [&](size_t begin, size_t end, size_t range) {
             float* sums = scratch_.data() + range * kHeads * (kLatentWidth + 2);
@@ -249,6 +296,8 @@ class Bench {
   const KernelBenchOptions& options_;
   io::Arena memory_;
   std::span<std::byte> weights_;
+  std::span<std::byte> packed_;
+  PackedChunks chunks_;
   std::span<float> floats_;  // inputs of every kind
   std::vector<float> outputs_;
   std::vector<float> scratch_;

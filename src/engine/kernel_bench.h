@@ -22,13 +22,15 @@ struct KernelBenchOptions {
 };
 
 struct KernelResult {
-  std::string op;  // matvec_* for one column, matmul_* for many
+  std::string op;  // matvec_* for one column, matmul_* for many; *_packed: lossless trunk chunks
   kernels::Isa isa;
   size_t threads;
   double gbps;             // weights (states, cache rows) read and written
   double gflops;           // two an fma
+  double gweights;         // weights a second, 1e9; 0 for what has none
   double bandwidth_ratio;  // of the read bandwidth (kda_head: of an update) with the same threads
   double fma_ratio;        // of the FMA peak with the same threads
+  double raw_time_ratio;   // packed products: of the time that as many bf16 weights take; else 0
 };
 
 struct KernelBench {
@@ -38,7 +40,7 @@ struct KernelBench {
   std::vector<KernelResult> results;
 };
 
-/// Runs every operation on every instruction set and thread count. Allocates about twice
+/// Runs every operation on every instruction set and thread count. Allocates about three times
 /// options.weights. The instruction sets must be ones that this CPU has.
 KernelBench bench_kernels(const KernelBenchOptions& options);
 

@@ -49,8 +49,9 @@ std::set<std::tuple<std::string, std::string, size_t>> measured(const Json& benc
 TEST(BenchKernels, MeasuresEveryOperationOnEveryInstructionSetAndThreadCount) {
   const Json bench = bench_json({"kernels", "--size", "32M", "--repetitions", "1", "-t", "2"});
   std::set<std::tuple<std::string, std::string, size_t>> expected;
-  for (const char* op : {"matvec_bf16", "matvec_f32", "matvec_mxfp4", "matmul_bf16", "matmul_f32",
-                         "matmul_mxfp4", "kda_head", "attend_tile"}) {
+  for (const char* op :
+       {"matvec_bf16", "matvec_packed", "matvec_f32", "matvec_mxfp4", "matmul_bf16",
+        "matmul_packed", "matmul_f32", "matmul_mxfp4", "kda_head", "attend_tile"}) {
     for (const std::string& isa : usable_isas()) {
       for (size_t threads : {1, 2}) expected.insert({op, isa, threads});
     }
@@ -69,6 +70,9 @@ TEST(BenchKernels, GivesEachFigureBesideTheLimitOfTheSameRun) {
     EXPECT_GT(r["gflops"].get<double>(), 0) << r.dump();
     EXPECT_GT(r["ratio"].get<double>(), 0) << r.dump();
     EXPECT_TRUE(r["limit"] == "bandwidth" || r["limit"] == "fma") << r.dump();
+    const std::string op = r["op"];
+    EXPECT_EQ(r.contains("gweights"), op.starts_with("mat")) << r.dump();
+    EXPECT_EQ(r.contains("raw_time_ratio"), op.ends_with("_packed")) << r.dump();
   }
 }
 
