@@ -52,6 +52,41 @@ TEST_F(PlanCommand, PlansABudgetThatNoMachineHasWithoutTakingMemory) {
   EXPECT_EQ(json["bytes_per_token"]["trunk"], 0u);
 }
 
+struct PlanAndRun {
+  Json plan;
+  Json run;
+
+  uint64_t streamed() const { return plan["bytes_per_token"]["trunk"]; }
+  /// Of the trunk's stored bytes.
+  double pinned_share() const {
+    const auto pinned = plan["pinned_bytes"].get<double>();
+    return pinned / (pinned + static_cast<double>(streamed()));
+  }
+};
+
+/// tiny-k3 at one budget, its trunk packed with a codec.
+PlanAndRun plan_and_run(const fs::path& folder, const std::string& codec) {
+  const std::string model = data_dir() / "tiny-k3";
+  const std::string file = folder / (codec + ".k3");
+  EXPECT_EQ(run_k3({.args = {"pack", model, "-o", file, "--codec", codec}}).exit_code, 0);
+  const K3Result plan = run_k3(
+      {.args = {"plan", model, "--trunk", file, "--budget", "24M", "--disk-gbps", "1", "--json"}});
+  const K3Result run = run_k3({.args = {"generate", model, "--trunk", file, "--budget", "24M",
+                                        "--ids", "1,2,3", "-n", "2", "--ignore-eos", "--json"}});
+  return {parse_json(plan.out, "plan"), parse_json(run.out, "run")};
+}
+
+TEST(PlanOfAPackedTrunk, PinsMoreThanThatOfARawOneAndTheRunReadsLess) {
+  const TempDir dir;
+  const PlanAndRun raw = plan_and_run(dir.path(), "raw");
+  const PlanAndRun packed = plan_and_run(dir.path(), "lossless");
+  EXPECT_GT(raw.streamed(), 0u);
+  EXPECT_LT(packed.streamed(), raw.streamed());
+  EXPECT_GT(packed.pinned_share(), raw.pinned_share());
+  EXPECT_LT(packed.run["stats"]["read_bytes"]["trunk"], raw.run["stats"]["read_bytes"]["trunk"]);
+  EXPECT_EQ(packed.run["receipt"], raw.run["receipt"]);
+}
+
 TEST_F(PlanCommand, SecondsAreBytesByTheGivenSpeedAndMoreMemoryNeverCostsTime) {
   const Json json = plan_json({"--budget", "20M", "--disk-gbps", "2"});
   const double bytes = json["bytes_per_token"]["total"].get<double>();
