@@ -44,9 +44,21 @@ JournalHeader make_header(const TrunkJournal::Shape& shape) {
 }
 
 template <typename Record>
+Entry<Record> make_entry(const Record& record) {
+  return {record, checksum(bytes_of(record))};
+}
+
+template <typename Record>
 void write_entry(io::PartialFile& file, uint64_t array, uint64_t number, const Record& record) {
-  const Entry<Record> entry{record, checksum(bytes_of(record))};
+  const Entry<Record> entry = make_entry(record);
   file.write(array + number * sizeof(entry), bytes_of(entry));
+}
+
+template <typename Record>
+void write_entries(io::PartialFile& file, uint64_t array, const std::vector<Record>& records) {
+  std::vector<Entry<Record>> entries;
+  for (const Record& record : records) entries.push_back(make_entry(record));
+  file.write(array, std::as_bytes(std::span(entries)));
 }
 
 /// The entries up to the first that is not whole.
@@ -96,6 +108,17 @@ bool TrunkJournal::take_up() {
 void TrunkJournal::start() {
   file_.truncate(0);
   file_.truncate(journal_end(shape_));
+  file_.write(shape_.offset, bytes_of(make_header(shape_)));
+}
+
+/// Cutting the file and growing it again makes zeros of all that lies between, on any file system.
+/// Killed in the middle, the file has another size and is begun anew.
+void TrunkJournal::keep(uint64_t count, uint64_t end) {
+  chunks_.resize(count);
+  file_.truncate(end);
+  file_.truncate(journal_end(shape_));
+  write_entries(file_, expert_array(shape_), experts_);
+  write_entries(file_, chunk_array(shape_), chunks_);
   file_.write(shape_.offset, bytes_of(make_header(shape_)));
 }
 

@@ -31,6 +31,8 @@ class TrunkJournal {
   const std::vector<ChunkRecord>& chunks() const { return chunks_; }
   const std::vector<uint64_t>& expert_checksums() const { return experts_; }
 
+  /// Forgets all chunks but the first `count`, and with them whatever the file holds from `end` on.
+  void keep(uint64_t count, uint64_t end);
   /// Notes that chunk `number` (0, 1, ...) was written.
   void add_chunk(uint64_t number, const ChunkRecord& chunk);
   void add_expert_checksum(uint64_t number, uint64_t checksum);

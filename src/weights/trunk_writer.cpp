@@ -25,7 +25,8 @@ constexpr uint64_t kBlock = kTrunkAlignment;
 constexpr uint64_t kWindow = 64u << 20;
 
 bool all_zero(std::span<const std::byte> bytes) {
-  return bytes[0] == std::byte{0} && std::equal(bytes.begin() + 1, bytes.end(), bytes.begin());
+  return bytes.empty() ||
+         (bytes[0] == std::byte{0} && std::equal(bytes.begin() + 1, bytes.end(), bytes.begin()));
 }
 
 /// Checksums of chunks that are zero throughout, by size: there are few sizes, and hashing zeros
@@ -77,7 +78,7 @@ class TrunkWriter {
       end_bound_ = align_up(end_bound_ + chunk.stored_bytes, kTrunkAlignment);
       progress_.raw_total += Bytes{chunk.raw_bytes};
     }
-    for (auto& buffer : buffers_) buffer.resize(largest);
+    for (auto& buffer : buffers_) buffer.resize(align_up(largest, kTrunkAlignment));
     if (options.codec != CodecChoice::kRaw) {
       for (auto& buffer : raw_buffers_) buffer.resize(largest);
     }
@@ -116,17 +117,20 @@ class TrunkWriter {
                             target_.string(), format_bytes(needed), format_bytes(free)));
   }
 
-  /// Checks the chunks that the journal names, and goes on after the last one that is right.
-  void resume(const TrunkJournal& journal) {
+  /// Checks the chunks that the journal names, with the zeros behind them, and goes on after the
+  /// last one that is right. Whatever else lies in the file becomes zeros.
+  void resume(TrunkJournal& journal) {
     const std::vector<ChunkRecord>& found = journal.chunks();
     const io::DirectFile partial = io::DirectFile::open_buffered(file_.partial_path());
     std::array<bool, kWorkSlots> right{};
     bool ended = false;
     auto make = [&](const WorkItem& item) {
       const ChunkRecord& chunk = found[item.index];
-      const auto bytes = std::span(buffers_[item.slot]).first(chunk.stored_bytes);
-      const bool data = read_keeping_holes(partial, file_.partial_path(), chunk.offset, bytes);
-      right[item.slot] = chunk.checksum == hash(item, data, bytes);
+      const auto block =
+          std::span(buffers_[item.slot]).first(align_up(chunk.stored_bytes, kTrunkAlignment));
+      const bool data = read_keeping_holes(partial, file_.partial_path(), chunk.offset, block);
+      const auto bytes = block.first(chunk.stored_bytes), rest = block.subspan(bytes.size());
+      right[item.slot] = chunk.checksum == hash(item, data, bytes) && (!data || all_zero(rest));
     };
     auto take = [&](const WorkItem& item) {
       ended = ended || !right[item.slot];
@@ -136,9 +140,8 @@ class TrunkWriter {
     experts_done_ = journal.expert_checksums().size();
     std::copy(journal.expert_checksums().begin(), journal.expert_checksums().end(),
               manifest_.expert_checksums.begin());
-    // One chunk beyond the journal may have been written in part.
-    dirty_end_ = found.empty() ? kTrunkAlignment : found.back().offset + found.back().stored_bytes;
-    dirty_end_ += buffers_[0].size() + kTrunkAlignment;
+    journal.keep(progress_.chunks_done, end_);
+    file_.write(0, std::vector<std::byte>(kTrunkAlignment));
   }
 
   void write_chunks(TrunkJournal& journal) {
@@ -184,10 +187,9 @@ class TrunkWriter {
            can_be_packed(tensor.dtype, tensor.cols);
   }
 
-  /// What an interrupted run may have left is overwritten; beyond it, zero blocks stay holes.
+  /// Zero blocks stay holes: nothing was written there.
   void write_chunk(const ChunkRecord& chunk, size_t slot) {
     const auto bytes = std::span<const std::byte>(buffers_[slot]).first(chunk.stored_bytes);
-    if (chunk.offset < dirty_end_) return file_.write(chunk.offset, bytes);
     if (!has_data_[slot]) return;
     uint64_t run = 0;  // start of the blocks that are still to be written
     for (uint64_t at = 0; at < bytes.size(); at += kBlock) {
@@ -295,7 +297,6 @@ class TrunkWriter {
   uint64_t experts_done_ = 0;
   uint64_t end_ = kTrunkAlignment;        // where the next chunk goes
   uint64_t end_bound_ = kTrunkAlignment;  // end of the last chunk if all are stored raw
-  uint64_t dirty_end_ = 0;                // what lies beyond was never written
   uint64_t settled_ = 0;                  // what lies before is on its way to the drive
   off_t window_ = 0;                      // what lies before has left the page cache
 };
