@@ -1,5 +1,6 @@
 #include "commands/app.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
 #include <unistd.h>
@@ -30,13 +31,12 @@ volatile std::sig_atomic_t interrupt_seen = 0;
 bool stdout_reader_gone = false;
 std::string last_words;  // what end_on_interrupt() leaves for the signal handler
 
-/// stderr is the last resort: what cannot be written there is lost.
-void write_stderr(std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return;
-    text.remove_prefix(static_cast<size_t>(written));
+/// Descriptors 0 to 2 that are closed would be given to the next file that is opened, the trunk
+/// file perhaps, and results written into it. What takes their place here can be neither read nor
+/// written.
+void occupy_closed_streams() {
+  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) {
+    if (::fcntl(fd, F_GETFD) < 0) ::open("/", O_RDONLY | O_DIRECTORY);  // the lowest free: fd
   }
 }
 
@@ -54,7 +54,7 @@ const char* clear_line() {
 /// A message is one line whatever it was made from.
 int fail(std::string message, int code) {
   std::replace(message.begin(), message.end(), '\n', ' ');
-  write_stderr("k3: " + message + "\n");
+  say("k3: " + message + "\n");
   return code;
 }
 
@@ -116,8 +116,7 @@ int parse_and_run(CLI::App& app, int argc, char** argv) {
 /// Where no exception can be thrown any more: the C++ library ends the process when it cannot even
 /// allocate one.
 [[noreturn]] void on_terminate() {
-  write_stderr(
-      "k3: internal fault: the process cannot go on, most likely because memory ran out\n");
+  say("k3: internal fault: the process cannot go on, most likely because memory ran out\n");
   ::_exit(exit_code(ErrorKind::kInternal));
 }
 
@@ -126,7 +125,7 @@ void note_interrupt(int) {
 }
 
 void end_now(int) {
-  write_stderr(last_words);
+  say(last_words);
   ::_exit(exit_code(ErrorKind::kInterrupted));
 }
 
@@ -149,6 +148,7 @@ int run_app(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
   std::set_terminate(on_terminate);
+  occupy_closed_streams();
   end_on_interrupt("interrupted");
   try {
     CLI::App app("Runs Kimi K3 on a CPU from disk, exactly, inside a memory budget.");
@@ -166,12 +166,21 @@ int run_app(int argc, char** argv) {
   }
 }
 
+void say(std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return;
+    text.remove_prefix(static_cast<size_t>(written));
+  }
+}
+
 void print(std::string_view text) {
   while (!text.empty() && !stdout_reader_gone) {
     const ssize_t written = ::write(STDOUT_FILENO, text.data(), text.size());
     if (written >= 0) {
       text.remove_prefix(static_cast<size_t>(written));
-    } else if (errno == EPIPE) {
+    } else if (errno == EPIPE || errno == EBADF) {
       stdout_reader_gone = true;
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
       wait_until_writable();
@@ -187,7 +196,7 @@ bool reader_gone() {
 }
 
 void end_process(ErrorKind kind, const std::string& message) {
-  write_stderr(clear_line());
+  say(clear_line());
   ::_exit(fail(message, exit_code(kind)));
 }
 

@@ -12,12 +12,15 @@ namespace k3::commands {
 /// fails becomes one line on stderr.
 int run_app(int argc, char** argv);
 
-/// Writes a result to stdout, all of it, at once. When the reader has gone, this and all that
-/// follows is dropped: what the command has to say by its exit code stays. Any other failure is
-/// Error(kInternal).
+/// Writes a result to stdout, all of it, at once. When the reader has gone, or stdout was closed
+/// from the start, this and all that follows is dropped: what the command has to say by its exit
+/// code stays. Any other failure is Error(kInternal).
 void print(std::string_view text);
 /// The reader of stdout has gone: a command that has only text to give may end, quietly.
 bool reader_gone();
+
+/// Writes to stderr, the last resort: what cannot be written there is lost.
+void say(std::string_view text);
 
 /// Ends the process at once with this line on stderr and the exit code of the kind: no destructor
 /// waits for a read that hangs. What was printed is on stdout already.

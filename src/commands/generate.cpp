@@ -217,7 +217,10 @@ void run_generate(const GenerateCommand& command) {
     reason = engine->generate(std::span(prompt).subspan(engine->position()), options,
                               {.on_prompt = [&] { files.prompt_done(*engine); }, .on_token = take});
   } catch (const Error& error) {
-    if (reader_gone()) return files.run_done(*engine, generation.ids());
+    if (reader_gone()) {
+      files.run_done(*engine, generation.ids());
+      ::_exit(0);  // nothing waits for the reads in flight
+    }
     end_early(command, error, prompt, *engine, files, generation);
   }
   end_complete(command, reason, prompt, *engine, files, generation);

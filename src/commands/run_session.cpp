@@ -1,6 +1,5 @@
 #include "commands/run_session.h"
 
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -16,7 +15,7 @@ constexpr auto kWatchInterval = std::chrono::milliseconds(50);
 
 RunSession::RunSession(Engine& engine, const Output& output)
     : engine_(engine), output_(output), progress_(output.quiet) {
-  if (output.verbose) fmt::print(stderr, "{}", plan_table(engine.plan()));
+  if (output.verbose) say(plan_table(engine.plan()));
   watch_interrupts();
   engine_.set_progress([this](const RunProgress& run) { on_progress(run); });
   watcher_ = Thread("k3-interrupt", [this] {
@@ -45,7 +44,7 @@ void RunSession::token_done() {
 }
 
 void RunSession::report() const {
-  if (!output_.quiet) fmt::print(stderr, "{}", run_report(engine_.plan(), engine_.stats()));
+  if (!output_.quiet) say(run_report(engine_.plan(), engine_.stats()));
 }
 
 }  // namespace k3::commands

@@ -17,6 +17,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
+bool same_bytes(const fs::path& a, const fs::path& b) {
+  std::ifstream first(a, std::ios::binary), second(b, std::ios::binary);
+  return std::string(std::istreambuf_iterator<char>(first), {}) ==
+         std::string(std::istreambuf_iterator<char>(second), {});
+}
+
 K3Command long_text() {
   return {.args = {"generate", fault_model().string(), "--trunk", fault_trunk(false).string(), "-q",
                    "--ignore-eos", "-n", "300", "-p", "In the beginning"}};
@@ -54,6 +60,33 @@ TEST(Process, StartedWithInterruptsIgnoredItGoesOnIgnoringThem) {
   const K3Result result = process.wait();
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_EQ(result.out, whole);
+}
+
+/// Exit code of a line of shell.
+int shell(const std::string& line) {
+  return WEXITSTATUS(std::system(line.c_str()));
+}
+
+TEST(Process, StandardStreamsThatAreClosedGetNoOtherFilesAndNoOtherFileGetsTheResult) {
+  const TempDir dir;
+  const std::string trunk = (dir.path() / "t.k3").string();
+  const std::string pack =
+      std::string(K3_BINARY) + " pack '" + fault_model().string() + "' -o '" + trunk + "' --force";
+  const std::string generate = std::string(K3_BINARY) + " generate '" + fault_model().string() +
+                               "' --trunk '" + trunk + "' -p The -n 3";
+  for (const char* closed : {" >&-", " 2>&-", " <&-", " <&- >&-", " <&- >&- 2>&-"}) {
+    SCOPED_TRACE(closed);
+    const std::string quiet = std::string(closed).find(">&-") == std::string::npos ? " 2>&1" : "";
+    EXPECT_EQ(shell(pack + " > /dev/null" + quiet + closed), 0);
+    EXPECT_TRUE(same_bytes(trunk, fault_trunk(false)));
+    EXPECT_EQ(shell(generate + " > /dev/null" + quiet + closed), 0);
+  }
+}
+
+TEST(Process, AFullDiskBehindStderrCostsWhatWouldBeSaidThereAlone) {
+  const std::string generate = std::string(K3_BINARY) + " generate '" + fault_model().string() +
+                               "' --trunk '" + fault_trunk(false).string() + "' -p The -n 3";
+  EXPECT_EQ(shell(generate + " > /dev/null 2> /dev/full"), 0);
 }
 
 TEST(Process, FewDescriptorsAndLittleLockedMemoryChangeNothing) {
