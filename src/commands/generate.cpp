@@ -8,6 +8,7 @@
 
 #include "commands/app.h"
 #include "commands/commands.h"
+#include "commands/model_tokenizer.h"
 #include "commands/options.h"
 #include "commands/prompt_input.h"
 #include "commands/receipt.h"
@@ -199,7 +200,7 @@ void end_complete(const GenerateCommand& command, FinishReason reason,
 
 void run_generate(const GenerateCommand& command) {
   apply_verbosity(command.output);
-  const auto tokenizer = text::Tokenizer::load(command.run.model);
+  const auto tokenizer = find_tokenizer(command.run.model);
   const std::vector<uint32_t> prompt = whole_prompt(command, tokenizer);
   SequenceFiles files(command.sequence, prompt);
   const std::unique_ptr<Engine> engine = open_engine(command, tokenizer, prompt);

@@ -12,6 +12,7 @@
 #include "commands/app.h"
 #include "commands/commands.h"
 #include "commands/drive_speeds.h"
+#include "commands/model_tokenizer.h"
 #include "commands/options.h"
 #include "commands/run_options.h"
 #include "commands/run_report.h"
@@ -46,7 +47,7 @@ EngineOptions plan_options(const PlanCommand& command) {
     options.new_tokens = kContextDefault - command.prompt_tokens;
   }
   // Loaded for its size alone: the plan counts what a run holds.
-  const auto tokenizer = text::Tokenizer::load(command.run.model);
+  const auto tokenizer = find_tokenizer(command.run.model);
   if (tokenizer) options.tokenizer = tokenizer->memory();
   return options;
 }

@@ -40,8 +40,9 @@ std::string first_bytes(const fs::path& path) {
 
 [[noreturn]] void fail(const fs::path& path, std::string_view found) {
   throw Error(ErrorKind::kCheckpoint,
-              fmt::format("{}: {}; expected the directory of a Kimi K3 checkpoint (config.json, "
-                          "model.safetensors.index.json and its shards)",
+              fmt::format("{}: {}; expected the directory of a Kimi K3 checkpoint as released "
+                          "(config.json, model.safetensors.index.json and its shards), whose "
+                          "weights are used bit for bit: no other format is read",
                           path.string(), found));
 }
 

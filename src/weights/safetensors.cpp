@@ -320,8 +320,12 @@ uint64_t header_length(const std::filesystem::path& path, const OpenFile& file) 
   uint64_t length = 0;
   std::memcpy(&length, start.data(), kPrefixBytes);
   if (length == 0 || length > kHeaderBytesMax) {
-    refuse(path, fmt::format("not a safetensors file but {}: header length {}, expected 1 to {}{}",
-                             describe_content(start), length, kHeaderBytesMax, kAgain));
+    const bool begins_as_one = std::string_view(start).substr(kPrefixBytes).starts_with("{");
+    refuse(path, fmt::format("{}header length {}, expected 1 to {}{}",
+                             begins_as_one ? ""
+                                           : fmt::format("not a safetensors file but {}: ",
+                                                         describe_content(start)),
+                             length, kHeaderBytesMax, kAgain));
   }
   if (kPrefixBytes + length > file.bytes) {
     refuse(path, fmt::format("{} bytes found, but its header alone is {}: cut short{}", file.bytes,

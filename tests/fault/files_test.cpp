@@ -1,8 +1,10 @@
 // Files of a checkpoint that are missing, damaged or something else, as the commands meet them.
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <fstream>
 #include <functional>
+#include <map>
 #include <optional>
 
 #include "fault/command_run.h"
@@ -84,6 +86,8 @@ void for_each_changed_config(const Json& config, const std::optional<Json>& valu
 TEST_F(ModelCopy, AnyKeyOfTheConfigRemovedOrOfAnotherTypeIsRefusedOrChangesNothing) {
   std::ifstream in(fault_model() / "config.json");
   const Json config = Json::parse(in);
+  const fs::path trunk = dir_.path() / "t.k3";
+  fs::copy_file(fault_trunk(false), trunk);
   size_t refused = 0;
   for (const std::optional<Json>& value :
        {std::optional<Json>(), std::optional<Json>("text"), std::optional<Json>(-1),
@@ -92,6 +96,11 @@ TEST_F(ModelCopy, AnyKeyOfTheConfigRemovedOrOfAnotherTypeIsRefusedOrChangesNothi
       SCOPED_TRACE(key + " = " + (value ? value->dump() : "(removed)"));
       std::ofstream(model_ / "config.json") << changed;
       const K3Result result = run_k3(generate_command(model_));
+      if (!value || value->is_string()) {  // numbers may be those of another model
+        const K3Result pack = run_k3({.args = {"pack", model_.string(), "-o", trunk.string()}});
+        EXPECT_EQ(pack.exit_code, result.exit_code) << pack.err;  // the trunk file is there already
+        EXPECT_TRUE(pack.exit_code == 0 || mentions(pack.err, "config.json"));
+      }
       if (result.exit_code == 0) {
         EXPECT_EQ(receipt_of(result), undisturbed_receipt());
         return;
@@ -102,6 +111,54 @@ TEST_F(ModelCopy, AnyKeyOfTheConfigRemovedOrOfAnotherTypeIsRefusedOrChangesNothi
     });
   }
   EXPECT_GT(refused, 50u);
+}
+
+TEST(Files, WhatIsNoModelIsExitThreeForEveryCommandSayingWhatItIs) {
+  const TempDir dir;
+  const std::string gguf = (dir.path() / "model.gguf").string();
+  std::ofstream(gguf) << "GGUF" << std::string(1000, '\0');
+  for (const auto& [path, what] : std::map<std::string, std::string>{
+           {gguf, "this is a GGUF file"},
+           {(dir.path() / "absent").string(), "no such file or directory"},
+           {fault_model() / "model-00001-of-000014.safetensors", "a single safetensors file"},
+           {fault_trunk(false), "a trunk file of k3 (give it with --trunk)"}}) {
+    for (const std::vector<std::string>& command :
+         std::vector<std::vector<std::string>>{{"pack"},
+                                               {"generate", "-p", "The"},
+                                               {"generate", "--ids", "1"},
+                                               {"plan"},
+                                               {"doctor"},
+                                               {"verify"},
+                                               {"score", gguf},
+                                               {"tokenize", "text"},
+                                               {"detokenize", "1"}}) {
+      SCOPED_TRACE(command[0] + " " + path);
+      std::vector<std::string> args = {command[0], path};
+      args.insert(args.end(), command.begin() + 1, command.end());
+      const K3Result result = run_k3({.args = args});
+      expect_one_line(result, 3);
+      EXPECT_TRUE(mentions(result.err, what)) << result.err;
+      EXPECT_TRUE(mentions(result.err, "no other format is read")) << result.err;
+    }
+  }
+}
+
+TEST_F(ModelCopy, AHeaderOf120MegabytesIsRefusedStatingTheLimit) {
+  const std::string name = "model-00003-of-000014.safetensors";
+  std::ifstream in(fault_model() / name, std::ios::binary);
+  const std::string bytes{std::istreambuf_iterator<char>(in), {}};
+  uint64_t length = 0;
+  std::memcpy(&length, bytes.data(), sizeof(length));
+  const uint64_t padded = 120'000'000 / 8 * 8;
+  std::ofstream out(model_ / name, std::ios::binary | std::ios::trunc);
+  out.write(reinterpret_cast<const char*>(&padded), sizeof(padded));
+  out << bytes.substr(8, length) << std::string(padded - length, ' ') << bytes.substr(8 + length);
+  out.close();
+  const K3Result result =
+      run_k3({.args = {"pack", model_.string(), "-o", (dir_.path() / "t.k3").string(), "-q"}});
+  expect_one_line(result, 3);
+  EXPECT_TRUE(mentions(result.err, name)) << result.err;
+  EXPECT_TRUE(mentions(result.err, "header length 120000000, expected 1 to 100000000"));
 }
 
 TEST_F(ModelCopy, ATrunkFileThatIsSomethingElseIsExitThreeNamingIt) {
