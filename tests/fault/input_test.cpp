@@ -34,6 +34,51 @@ TEST(Input, JsonStaysUtf8ForIdsThatAreHalfACharacter) {
   }
 }
 
+/// A model of random weights with the tokenizer of another: it says tokens that are no text, halves
+/// of characters among them.
+class Nonsense : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::filesystem::copy(data_dir() / "random-b", model_);
+    for (const char* name : {"tiktoken.model", "tokenizer_config.json"}) {
+      std::filesystem::copy_file(fault_model() / name, model_ / name);
+    }
+    ASSERT_EQ(run_k3({.args = {"pack", model_.string(), "-q"}}).exit_code, 0);
+  }
+  K3Command say(const std::string& prompt, std::vector<std::string> more = {}) const {
+    K3Command command{
+        .args = {"generate", model_.string(), "-q", "--ignore-eos", "-n", "60", "--ids", prompt}};
+    command.args.insert(command.args.end(), more.begin(), more.end());
+    return command;
+  }
+  TempDir dir_;
+  std::filesystem::path model_ = dir_.path() / "model";
+};
+
+bool is_utf8(const std::string& text) {
+  return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace) ==
+         Json(text).dump(-1, ' ', false, Json::error_handler_t::ignore);
+}
+
+TEST_F(Nonsense, IsUtf8InEveryPieceThatIsStreamedAndTheSameTextInJson) {
+  size_t replaced = 0;
+  for (const char* prompt : {"1", "7,9", "200,3", "5,5,5", "90"}) {
+    K3Process process(say(prompt));
+    for (size_t seen = 0;;) {
+      const std::string text = process.read_out(seen + 1);
+      EXPECT_TRUE(is_utf8(text)) << text;
+      if (text.size() == seen) break;
+      seen = text.size();
+    }
+    const K3Result streamed = process.wait();
+    const K3Result json = run_k3(say(prompt, {"--json"}));
+    ASSERT_TRUE(Json::accept(json.out)) << json.out;  // which refuses ill-formed UTF-8
+    EXPECT_EQ(Json::parse(json.out).at("text"), streamed.out);
+    replaced += streamed.out.find("\xEF\xBF\xBD") != std::string::npos ? 1 : 0;
+  }
+  EXPECT_GT(replaced, 0u);  // else nothing was put to the test
+}
+
 TEST(Input, AMillionEqualCharactersAreTooLongAndNotTooSlow) {
   for (const char c : {'a', ' ', '\n', '\0', '\xff'}) {
     const K3Result result = run_k3(prompt_from_input("--prompt-file", std::string(1'000'000, c)));
