@@ -80,13 +80,6 @@ TEST(HangingReads, AFailureOfAnotherReadEndsTheRunAllTheSame) {
   }
 }
 
-TEST(HangingReads, AReaderOfStdoutThatGoesAwayEndsTheRunAtTheNextToken) {
-  K3Process process(faulty(generate_args(), "hang_read=3000"));
-  process.read_out(1);
-  process.close_out();
-  EXPECT_EQ(process.wait().exit_code, 0);
-}
-
 TEST(HangingReads, AnInterruptEndsScoreToo) {
   const K3Result result =
       run_k3(faulty({"score", fault_model().string(), "--trunk", fault_trunk(false).string(), "-q",
