@@ -12,6 +12,7 @@
 #include "commands/commands.h"
 #include "commands/options.h"
 #include "commands/progress.h"
+#include "engine/opened_model.h"
 #include "k3/error.h"
 #include "model/config.h"
 #include "model/trunk_order.h"
@@ -104,6 +105,7 @@ void check_trunk(const VerifyOptions& options, const std::optional<model::Config
                             "with `k3 pack --force`",
                             findings.trunk, options.model.string()));
   }
+  engine::require_fitting_trunk(trunk, *config);
 }
 
 void check_hashes(const VerifyOptions& options, Findings& findings) {

@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
+#include <span>
+#include <vector>
 
 #include "k3/error.h"
 #include "model/trunk_order.h"
@@ -30,35 +33,45 @@ bool same_tensor(const weights::TrunkTensor& wanted, const weights::TensorRecord
          wanted.cols == found.cols;
 }
 
-/// The step takes chunks blindly in order: what it relies on is checked here.
-void check_order(const OpenedModel& model) {
-  const auto wanted = model::trunk_order(model.config);
-  const auto found = model.trunk.tensors();
-  if (!std::equal(wanted.begin(), wanted.end(), found.begin(), found.end(), same_tensor)) {
-    refuse(model.trunk.path(), "its tensors are not those of config.json in the order of use");
-  }
-  uint32_t tensor = 0;
-  uint64_t row = 0;
-  for (const weights::SegmentRecord& segment : model.trunk.segments()) {
-    if (segment.tensor != tensor || segment.row_begin != row || segment.row_count == 0) {
-      refuse(model.trunk.path(), "its chunks do not cover the tensors in order");
-    }
-    row += segment.row_count;
-    if (row == found[tensor].rows) {
-      ++tensor;
-      row = 0;
-    }
-  }
-  if (tensor != found.size()) refuse(model.trunk.path(), "its chunks do not cover all tensors");
+/// True for rows of one matrix, or for all the tensors of a group, whole. That segments go through
+/// all rows in order is known since the file was opened.
+bool is_taken_at_once(std::span<const weights::SegmentRecord> segments,
+                      const std::vector<weights::TrunkTensor>& wanted) {
+  const size_t first = segments.front().tensor;
+  const uint32_t group = wanted[first].group;
+  if (group == 0) return segments.size() == 1;
+  const auto is_other = [group](const weights::TrunkTensor& tensor) {
+    return tensor.group != group;
+  };
+  const auto begin = wanted.begin() + static_cast<std::ptrdiff_t>(first);
+  const auto end = std::find_if(begin, wanted.end(), is_other);
+  return (first == 0 || is_other(wanted[first - 1])) && std::ssize(segments) == end - begin &&
+         std::ranges::all_of(segments, [&](const weights::SegmentRecord& segment) {
+           return segment.row_count == wanted[segment.tensor].rows;
+         });
 }
 
-void check_experts(const OpenedModel& model) {
-  const model::Config& c = model.config;
-  const weights::ManifestHeader& header = model.trunk.header();
-  if (header.expert_layer_count != c.moe_layers() ||
-      (c.moe_layers() > 0 && header.experts_per_layer != c.num_experts) ||
+void check_chunks(const weights::TrunkFile& trunk, const model::Config& config) {
+  const std::vector<weights::TrunkTensor> wanted = model::trunk_order(config);
+  if (!std::ranges::equal(wanted, trunk.tensors(), same_tensor)) {
+    refuse(trunk.path(), "its tensors are not those of config.json in the order of use");
+  }
+  for (size_t i = 0; i < trunk.chunks().size(); ++i) {
+    if (is_taken_at_once(trunk.segments(trunk.chunks()[i]), wanted)) continue;
+    refuse(trunk.path(), fmt::format("chunk {} is neither rows of one matrix nor all small tensors "
+                                     "of a layer",
+                                     i));
+  }
+}
+
+void check_experts(const weights::TrunkFile& trunk, const model::Config& c) {
+  const weights::ManifestHeader& header = trunk.header();
+  const auto& part_bytes = model::checkpoint_request(c).expert_shape.part_bytes;
+  const bool same_experts = header.experts_per_layer == c.num_experts &&
+                            std::ranges::equal(header.expert_part_bytes, part_bytes);
+  if (header.expert_layer_count != c.moe_layers() || (c.moe_layers() > 0 && !same_experts) ||
       header.embedding_rows != c.vocab_size || header.embedding_cols != c.hidden_size) {
-    refuse(model.trunk.path(), "its experts or embedding are not those of config.json");
+    refuse(trunk.path(), "its experts or embedding are not those of config.json");
   }
 }
 
@@ -80,6 +93,11 @@ Bytes OpenedModel::expert_payload() const {
   return sum;
 }
 
+void require_fitting_trunk(const weights::TrunkFile& trunk, const model::Config& config) {
+  check_chunks(trunk, config);
+  check_experts(trunk, config);
+}
+
 OpenedModel open_model(const std::filesystem::path& directory, const std::filesystem::path& trunk) {
   model::Config config = model::load_config(directory);
   require_trunk(directory, trunk);
@@ -89,8 +107,7 @@ OpenedModel open_model(const std::filesystem::path& directory, const std::filesy
                               (directory / "config.json").string()));
   }
   model.trunk.check_shards(directory, false);
-  check_order(model);
-  check_experts(model);
+  require_fitting_trunk(model.trunk, model.config);
   return model;
 }
 

@@ -18,6 +18,11 @@ struct OpenedModel {
   Bytes expert_payload() const;
 };
 
+/// Error(kCheckpoint) unless a step of this configuration can take the trunk file blindly, chunk by
+/// chunk: its tensors in the order of use, matrices in chunks of their own, the small tensors of a
+/// layer in one chunk, experts and embedding of the sizes that the kernels read.
+void require_fitting_trunk(const weights::TrunkFile& trunk, const model::Config& config);
+
 /// Error(kCheckpoint) when there is no trunk file (saying how to make one), when it was made from
 /// another checkpoint, or when its order of use is not that of this configuration.
 OpenedModel open_model(const std::filesystem::path& directory, const std::filesystem::path& trunk);

@@ -10,6 +10,7 @@
 #include "support/messages.h"
 #include "support/run_k3.h"
 #include "support/test_data.h"
+#include "unit/weights/trunk_model.h"
 
 namespace k3::commands {
 namespace {
@@ -154,6 +155,17 @@ TEST_F(VerifyTrunk, RefusesATrunkOfAnotherConfig) {
   const K3Result result = verify();
   EXPECT_EQ(result.exit_code, 3);
   EXPECT_TRUE(mentions(result.out, "another config.json"));
+}
+
+TEST_F(VerifyTrunk, RefusesATrunkThatAStepOfThisConfigCannotTake) {
+  fs::remove(trunk());
+  const test::TrunkModel model(path());
+  weights::PackInput input = model.input();
+  input.expert_part_bytes[0] /= 2;
+  weights::write_trunk(input, trunk(), {});
+  const K3Result result = verify();
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_TRUE(mentions(result.out, "its experts or embedding are not those of config.json"));
 }
 
 TEST_F(Verify, NamesATrunkFileThatIsAbsent) {

@@ -81,5 +81,40 @@ TEST_F(OpenModel, ATrunkInAnotherOrderThanAStepsIsRefused) {
   EXPECT_TRUE(mentions(refusal(model_, trunk_), "in the order of use"));
 }
 
+TEST_F(OpenModel, ATrunkWithAnExpertPartOfAnotherSizeIsRefused) {
+  const test::TrunkModel model(model_);
+  for (size_t part = 0; part < weights::kExpertParts; ++part) {
+    weights::PackInput input = model.input();
+    input.expert_part_bytes[part] /= 2;  // still inside the shard
+    weights::write_trunk(input, trunk_, {});
+    EXPECT_TRUE(mentions(refusal(model_, trunk_), "its experts or embedding")) << part;
+  }
+}
+
+TEST_F(OpenModel, ATrunkWithChunksThatAStepDoesNotTakeAtOnceIsRefused) {
+  const auto refused_with = [&](auto&& regroup) {
+    test::TrunkModel model(model_);
+    regroup(model.tensors);
+    model.pack(trunk_);
+    return refusal(model_, trunk_);
+  };
+  const auto matrix = [](std::vector<weights::TrunkTensor>& tensors) {
+    return std::ranges::find(tensors, 0u, &weights::TrunkTensor::group);
+  };
+  const std::string two_matrices = refused_with([&](auto& tensors) {
+    const auto first = matrix(tensors);
+    first[0].group = first[1].group = 77;
+  });
+  const std::string with_a_matrix =
+      refused_with([&](auto& tensors) { matrix(tensors)->group = tensors.front().group; });
+  const std::string split = refused_with([&](auto& tensors) { tensors[2].group = 78; });
+  const std::string without_the_first = refused_with([&](auto& tensors) { tensors[0].group = 79; });
+  const std::string alone = refused_with([&](auto& tensors) { tensors[0].group = 0; });
+  for (const std::string& refused :
+       {two_matrices, with_a_matrix, split, without_the_first, alone}) {
+    EXPECT_TRUE(mentions(refused, "is neither rows of one matrix nor all small tensors"));
+  }
+}
+
 }  // namespace
 }  // namespace k3::engine
