@@ -91,6 +91,17 @@ void write_fully(int fd, const std::filesystem::path& path, uint64_t offset,
   }
 }
 
+/// An error of the drive must not be lost here: the kernel tells it once, and a later fsync would
+/// succeed on a damaged file.
+void write_back(int fd, const std::filesystem::path& path, uint64_t offset, uint64_t bytes,
+                unsigned flags) {
+  if (bytes == 0) return;  // to the call it would mean all that follows
+  if (::sync_file_range(fd, static_cast<off_t>(offset), static_cast<off_t>(bytes), flags) == 0)
+    return;
+  if (errno == ENOSYS || errno == EINVAL || errno == ESPIPE) return;
+  failed("writing out", path);
+}
+
 void sync_directory(const std::filesystem::path& directory) {
   const UniqueFd fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   // EINVAL: a file system whose directories cannot be synced on their own
@@ -141,9 +152,21 @@ void PartialFile::sync() {
   if (::fsync(fd_.get()) != 0) failed("syncing", partial_);
 }
 
+void PartialFile::start_write_back(uint64_t offset, uint64_t bytes) {
+  write_back(fd_.get(), partial_, offset, bytes, SYNC_FILE_RANGE_WRITE);
+}
+
+void PartialFile::finish_write_back(uint64_t offset, uint64_t bytes) {
+  write_back(fd_.get(), partial_, offset, bytes,
+             SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
+  ::posix_fadvise(fd_.get(), static_cast<off_t>(offset), static_cast<off_t>(bytes),
+                  POSIX_FADV_DONTNEED);
+}
+
 void PartialFile::commit() {
   sync();
   if (::rename(partial_.c_str(), target_.c_str()) != 0) failed("renaming", partial_);
+  renamed_ = true;
   sync_directory(directory_of(target_));
 }
 

@@ -32,15 +32,23 @@ class PartialFile {
   void write(uint64_t offset, std::span<const std::byte> bytes);
   void truncate(uint64_t size);
   void sync();
+  /// Starts to write a range out to the drive; finish_write_back() starts it too, waits for it, and
+  /// drops it from the page cache. Error(kInternal) when the drive has refused any of it: told
+  /// once, to these calls or to sync(). Nothing happens where the file system has no such call.
+  void start_write_back(uint64_t offset, uint64_t bytes);
+  void finish_write_back(uint64_t offset, uint64_t bytes);
   /// Syncs, renames to the target and syncs the directory. The last call, as is discard(), which
   /// removes the partial file.
   void commit();
   void discard();
+  /// True once commit() has given the file its name, even if syncing the directory then failed.
+  bool renamed() const { return renamed_; }
 
  private:
   std::filesystem::path target_;
   std::filesystem::path partial_;
   UniqueFd fd_;
+  bool renamed_ = false;
 };
 
 /// Bytes free for an unprivileged writer on the file system of `path`'s directory.

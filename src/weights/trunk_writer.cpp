@@ -205,14 +205,9 @@ class TrunkWriter {
   /// the next is filled, and the one before is dropped.
   void settle() {
     if (end_ < settled_ + kWindow) return;
-    const auto begin = static_cast<off_t>(settled_);
-    const auto bytes = static_cast<off_t>(end_ - settled_);
-    ::sync_file_range(file_.fd(), begin, bytes, SYNC_FILE_RANGE_WRITE);
-    ::sync_file_range(
-        file_.fd(), window_, begin - window_,
-        SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
-    ::posix_fadvise(file_.fd(), window_, begin - window_, POSIX_FADV_DONTNEED);
-    window_ = begin;
+    file_.start_write_back(settled_, end_ - settled_);
+    file_.finish_write_back(window_, settled_ - window_);
+    window_ = settled_;
     settled_ = end_;
   }
 
@@ -298,7 +293,7 @@ class TrunkWriter {
   uint64_t end_ = kTrunkAlignment;        // where the next chunk goes
   uint64_t end_bound_ = kTrunkAlignment;  // end of the last chunk if all are stored raw
   uint64_t settled_ = 0;                  // what lies before is on its way to the drive
-  off_t window_ = 0;                      // what lies before has left the page cache
+  uint64_t window_ = 0;                   // what lies before has left the page cache
 };
 
 }  // namespace

@@ -5,14 +5,28 @@
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <fstream>
 #include <random>
 #include <vector>
 
 #include "k3/error.h"
 #include "support/test_data.h"
+
+namespace {
+int write_back_error = 0;  // that sync_file_range ends with, as of a drive that failed
+}  // namespace
+
+/// In the place of the C library's, for the whole test program.
+extern "C" int sync_file_range(int fd, off_t offset, off_t bytes, unsigned flags) {
+  errno = write_back_error;
+  if (write_back_error != 0) return -1;
+  return static_cast<int>(::syscall(SYS_sync_file_range, fd, offset, bytes, flags));
+}
 
 namespace k3::io {
 namespace {
@@ -184,6 +198,32 @@ TEST_F(PartialFileTest, AFullDiskIsReportedWithTheSpaceNeeded) {
       refusal(ErrorKind::kInternal, [&] { file.write(0, pattern(2'000'000)); });
   EXPECT_NE(message.find("2.00 MB more"), std::string::npos) << message;
   EXPECT_NE(message.find("are free"), std::string::npos) << message;
+}
+
+TEST_F(PartialFileTest, AFailedWriteBackIsToldByPathAndNotLostBeforeTheCommit) {
+  PartialFile file(target_, PartialFile::Mode::kFresh);
+  file.write(0, pattern(8192));
+  for (const int error : {EIO, ENOSPC, EDQUOT}) {
+    write_back_error = error;
+    for (const auto call : {&PartialFile::start_write_back, &PartialFile::finish_write_back}) {
+      const std::string message = refusal(ErrorKind::kInternal, [&] { (file.*call)(0, 8192); });
+      EXPECT_NE(message.find("writing out " + partial_.string()), std::string::npos) << message;
+    }
+  }
+  write_back_error = 0;
+}
+
+TEST_F(PartialFileTest, AFileSystemWithoutWriteBackOfRangesWillDo) {
+  PartialFile file(target_, PartialFile::Mode::kFresh);
+  file.write(0, pattern(8192));
+  for (const int error : {0, ENOSYS, EINVAL, ESPIPE}) {
+    write_back_error = error;
+    file.start_write_back(0, 8192);
+    file.finish_write_back(0, 8192);
+  }
+  write_back_error = 0;
+  file.commit();
+  EXPECT_EQ(read_all(target_), pattern(8192));
 }
 
 TEST_F(PartialFileTest, FreeSpaceIsThatOfTheDirectory) {
