@@ -16,17 +16,16 @@ class OrderedWork {
  public:
   OrderedWork(uint64_t begin, uint64_t end, const std::function<void(const WorkItem&)>& make)
       : end_(end), make_(make), next_(begin), taken_(begin) {
-    for (size_t i = 0; i < kWorkThreads; ++i) {
-      threads_[i] = Thread("k3-pack", [this, i] { work(i); });
+    try {
+      for (size_t i = 0; i < kWorkThreads; ++i) {
+        threads_[i] = Thread("k3-pack", [this, i] { work(i); });
+      }
+    } catch (...) {
+      stop();  // those that did start are joined next
+      throw;
     }
   }
-  ~OrderedWork() {
-    {
-      const std::lock_guard lock(mutex_);
-      stopped_ = true;
-    }
-    changed_.notify_all();
-  }
+  ~OrderedWork() { stop(); }
 
   /// Waits for the result of `index`, the next one; throws what its making threw.
   WorkItem wait(uint64_t index) {
@@ -47,6 +46,14 @@ class OrderedWork {
   }
 
  private:
+  void stop() {
+    {
+      const std::lock_guard lock(mutex_);
+      stopped_ = true;
+    }
+    changed_.notify_all();
+  }
+
   struct Slot {
     bool ready = false;
     size_t thread = 0;

@@ -1,13 +1,32 @@
+#include <dlfcn.h>
 #include <gtest/gtest.h>
+#include <pthread.h>
 
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <stdexcept>
 #include <thread>
 #include <vector>
 
+#include "k3/error.h"
 #include "weights/ordered_work.h"
+
+namespace {
+// Threads that may still be started; negative: any number.
+int threads_left = -1;
+}  // namespace
+
+/// In the place of the C library's, for the whole test program.
+extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attributes,
+                              void* (*body)(void*), void* argument) {
+  if (threads_left == 0) return EAGAIN;
+  if (threads_left > 0) --threads_left;
+  static const auto create =
+      reinterpret_cast<decltype(&pthread_create)>(::dlsym(RTLD_NEXT, "pthread_create"));
+  return create(thread, attributes, body, argument);
+}
 
 namespace {
 
@@ -55,6 +74,18 @@ TEST(OrderedWork, AfterTakeThrowsNothingMoreThanTheSlotsIsMade) {
                    0, 1'000'000, [&](const WorkItem&) { ++made; }, take),
                std::runtime_error);
   EXPECT_LE(made.load(), 3 + kWorkSlots);
+}
+
+TEST(OrderedWork, AThreadThatCannotBeStartedEndsTheWorkWithTheError) {
+  for (const int left : {0, 1}) {
+    threads_left = left;
+    uint64_t taken = 0;
+    EXPECT_THROW(run_in_order(
+                     0, 100, [](const WorkItem&) {}, [&](const WorkItem&) { ++taken; }),
+                 k3::Error);
+    EXPECT_EQ(taken, 0u);
+    threads_left = -1;
+  }
 }
 
 }  // namespace
