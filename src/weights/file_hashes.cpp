@@ -93,12 +93,10 @@ class Hashing {
   ~Hashing() { stopping_ = true; }  // before the threads are joined
 
   std::vector<std::string> run(const std::function<void(Bytes, Bytes)>& progress) {
-    const size_t threads =
-        std::min({files_.size(), kFilesAtOnce, size_t{read_host_limits().usable_cores}});
-    for (size_t i = 0; i < std::max<size_t>(threads, 1); ++i) {
-      ++working_;
-      threads_.emplace_back("k3-hash", [this] { work(); });
-    }
+    const size_t cores = read_host_limits().usable_cores;
+    const size_t threads = std::max<size_t>(1, std::min({files_.size(), kFilesAtOnce, cores}));
+    working_ = threads;  // before the first of them counts down
+    for (size_t i = 0; i < threads; ++i) threads_.emplace_back("k3-hash", [this] { work(); });
     std::unique_lock lock(mutex_);
     while (!ended_.wait_for(lock, kProgressInterval, [this] { return working_ == 0; })) {
       lock.unlock();
