@@ -10,6 +10,7 @@
 #include "base/hash.h"
 #include "base/json.h"
 #include "io/direct_file.h"
+#include "model/attn_res.h"
 #include "weights/model_directory.h"
 
 namespace k3::model {
@@ -107,6 +108,11 @@ void read_sizes(const Section& text, Config& c) {
   c.rms_norm_eps = text.positive("rms_norm_eps");
   c.max_position_embeddings = text.integer("max_position_embeddings", 1, kPositionsMax);
   c.attn_res_block_size = text.dimension("attn_res_block_size");
+  if (c.attn_res_sources() > kAttnResSourcesMax) {
+    text.reject("attn_res_block_size", fmt::format("blocks that give {} sources at most over {} "
+                                                   "layers",
+                                                   kAttnResSourcesMax, c.num_hidden_layers));
+  }
   text.expect("num_nextn_predict_layers", 0);
   text.expect("tie_word_embeddings", false);
 }

@@ -4,9 +4,12 @@
 
 #include <fstream>
 #include <functional>
+#include <numeric>
+#include <vector>
 
 #include "base/json.h"
 #include "k3/error.h"
+#include "model/attn_res.h"
 #include "support/checkpoint_maker.h"
 #include "support/messages.h"
 #include "support/test_data.h"
@@ -296,6 +299,22 @@ TEST(Config, RefusesWidthsWhoseProductIsTooLarge) {
                          text["num_attention_heads"] = text["num_key_value_heads"] = 1 << 20;
                        }),
                        "num_attention_heads x (qk_nope_head_dim + qk_rope_head_dim) is 16777216"));
+}
+
+TEST(Config, RefusesMoreAttentionResidualSourcesThanAStepTakes) {
+  const auto layers = [](uint32_t count) {
+    return [count](Json& text) {
+      text["attn_res_block_size"] = 1;
+      text["num_hidden_layers"] = count;
+      std::vector<uint32_t> kda(count - 1);
+      std::iota(kda.begin(), kda.end(), 1u);
+      text["linear_attn_config"]["kda_layers"] = kda;
+      text["linear_attn_config"]["full_attn_layers"] = {count};
+    };
+  };
+  EXPECT_EQ(refusal_of(layers(kAttnResSourcesMax - 1)), "");
+  EXPECT_TRUE(mentions(refusal_of(layers(kAttnResSourcesMax)),
+                       "attn_res_block_size is 1, expected blocks that give 256 sources at most"));
 }
 
 TEST(Config, RefusesWhatIsNotAJsonObject) {
