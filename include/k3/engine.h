@@ -123,6 +123,10 @@ void check_snapshot_place(const std::filesystem::path& snapshot);
 /// Snapshots that a prompt cache keeps.
 size_t prompt_cache_capacity();
 
+/// With EngineOptions::plan_only, plan(), plan_for(), vocab_size() and eos_ids() alone may be
+/// called. After an Error from generate() or score() the engine is as it was before the step that
+/// failed if whole(): the same calls may go on from position(). They wait for reads that are still
+/// in flight, for ever where the drive hangs. If not whole(), they throw Error(kUsage).
 class Engine {
  public:
   /// Opens checkpoint and trunk, checks that they belong together, plans, allocates. Throws Error.
@@ -159,6 +163,7 @@ class Engine {
                         const GenerateHooks& hooks);
 
   /// Log-likelihood of each id after the ones before it: ids.size() - 1 values (natural logarithm).
+  /// Error(kUsage) as generate(), and for no ids at all.
   std::vector<double> score(std::span<const uint32_t> ids);
 
   /// True unless a step failed that could not be undone: then nothing can be saved.

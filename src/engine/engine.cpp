@@ -32,19 +32,21 @@ constexpr Bytes kProcessUnknown{96'000'000};
 
 uint64_t choose_context(const EngineOptions& options, const model::Config& config) {
   const uint64_t most = config.max_position_embeddings;
-  const uint64_t wanted = options.prompt_tokens + options.new_tokens;
   if (options.prompt_tokens > most) {
     throw Error(ErrorKind::kUsage,
                 fmt::format("the prompt has {} tokens, the model takes {} positions at most",
                             options.prompt_tokens, most));
   }
-  if (!options.context) return std::min(wanted, most);
+  if (!options.context) {
+    return options.prompt_tokens + std::min(options.new_tokens, most - options.prompt_tokens);
+  }
   if (*options.context > most) {
     throw Error(ErrorKind::kUsage,
                 fmt::format("a context of {} is more than the {} positions of the model",
                             *options.context, most));
   }
-  if (wanted > *options.context) {
+  if (options.prompt_tokens > *options.context ||
+      options.new_tokens > *options.context - options.prompt_tokens) {
     throw Error(
         ErrorKind::kUsage,
         fmt::format("{} tokens of prompt and {} new ones do not fit a context of {}; give a "

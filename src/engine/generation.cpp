@@ -63,6 +63,11 @@ Sequencer::Sequencer(Step& step, Sequence& sequence, ThreadPool& pool,
       }) {}
 
 void Sequencer::check_ids(std::span<const uint32_t> ids, uint64_t new_tokens) const {
+  if (!sequence_.whole) {
+    throw Error(ErrorKind::kUsage,
+                "the sequence stopped inside a step that could not be undone; open the engine "
+                "again");
+  }
   for (size_t i = 0; i < ids.size(); ++i) {
     if (ids[i] < sequence_.logits.size()) continue;
     throw Error(ErrorKind::kUsage, fmt::format("token id {} at place {} is outside the vocabulary; "
@@ -146,6 +151,7 @@ void Sequencer::undo_step() {
 }
 
 std::vector<double> Sequencer::score(std::span<const uint32_t> ids) {
+  if (ids.empty()) throw Error(ErrorKind::kUsage, "there is nothing to score; give two tokens");
   check_ids(ids, 0);
   stats_.prompt_tokens += ids.size();
   const Stopwatch watch(stats_.prefill_seconds);

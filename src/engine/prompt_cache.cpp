@@ -37,6 +37,15 @@ bool serves(const SnapshotReader& snapshot, std::span<const uint32_t> prompt) {
   return snapshot.begins(prompt) && (snapshot.position() < prompt.size() || snapshot.has_logits());
 }
 
+/// What the directory holds, as far as it can be read; `error` says why no further.
+std::vector<fs::directory_entry> entries_of(const fs::path& directory, std::error_code& error) {
+  std::vector<fs::directory_entry> entries;
+  for (fs::directory_iterator at(directory, error), end; !error && at != end; at.increment(error)) {
+    entries.push_back(*at);
+  }
+  return entries;
+}
+
 }  // namespace
 
 PromptCache::PromptCache(fs::path directory, const ModelIdentity& model)
@@ -57,8 +66,15 @@ fs::path PromptCache::path_for(std::span<const uint32_t> taken_in) const {
 }
 
 std::vector<fs::path> PromptCache::named_for(std::span<const uint32_t> prompt) const {
+  std::error_code error;
+  const std::vector<fs::directory_entry> entries = entries_of(directory_, error);
+  if (error) {
+    throw Error(ErrorKind::kUsage,
+                fmt::format("the prompt cache {} cannot be read: {}; name another place",
+                            directory_.string(), error.message()));
+  }
   std::vector<std::pair<uint64_t, fs::path>> found;
-  for (const auto& entry : fs::directory_iterator(directory_)) {
+  for (const fs::directory_entry& entry : entries) {
     const auto length = length_in_name(entry.path().filename().string(), model_prefix(model_));
     if (!length || *length == 0 || *length > prompt.size()) continue;
     if (path_for(prompt.first(*length)).filename() != entry.path().filename()) continue;
@@ -97,11 +113,16 @@ void PromptCache::mark_used(const fs::path& snapshot) {
 
 void PromptCache::prune() const {
   std::vector<std::pair<fs::file_time_type, fs::path>> all;
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(directory_)) {
+  std::error_code error, ignored;
+  for (const fs::directory_entry& entry : entries_of(directory_, error)) {
     // Partial files of runs that were killed count too.
     if (entry.path().filename().string().find(kExtension) == std::string::npos) continue;
     all.emplace_back(entry.last_write_time(ignored), entry.path());
+  }
+  if (error) {
+    log::warn(fmt::format("the prompt cache {} cannot be read, nothing is removed from it: {}",
+                          directory_.string(), error.message()));
+    return;
   }
   std::ranges::sort(all, std::greater<>());
   for (size_t i = kSnapshotsMax; i < all.size(); ++i) fs::remove(all[i].second, ignored);

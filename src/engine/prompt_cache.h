@@ -24,13 +24,15 @@ class PromptCache {
   PromptCache(std::filesystem::path directory, const ModelIdentity& model);
 
   /// Snapshots from which `prompt` can go on, the longest first. Damaged ones are dropped.
+  /// Error(kUsage) when the directory cannot be read.
   std::vector<SnapshotReader> find(std::span<const uint32_t> prompt) const;
   /// Where the sequence that has taken these ids in is kept.
   std::filesystem::path path_for(std::span<const uint32_t> taken_in) const;
   /// Removes one that proved to be damaged, with a warning.
   static void drop(const std::filesystem::path& snapshot, const std::exception& why);
   static void mark_used(const std::filesystem::path& snapshot);
-  /// Removes those whose last use is longest ago until kSnapshotsMax are left.
+  /// Removes those whose last use is longest ago until kSnapshotsMax are left. Only a warning when
+  /// the directory cannot be read.
   void prune() const;
 
  private:

@@ -135,6 +135,7 @@ void write_snapshot(const std::filesystem::path& file, const ModelIdentity& mode
     writer.put(bytes_of(digest));
     partial.commit();
   } catch (const Error& error) {
+    if (partial.renamed()) throw;  // complete under its name; only syncing the directory failed
     partial.discard();
     not_saved(file, error);
   }
@@ -172,9 +173,14 @@ void SnapshotReader::read_header() {
       header_.header_bytes != sizeof header_ || header_.position > header_.id_count) {
     refuse("its header does not match its checksum: the file is damaged");
   }
-  if (file_bytes(header_) != size) {
-    refuse(fmt::format("it has {} bytes, {} expected: the file is cut or damaged", size,
-                       file_bytes(header_)));
+  // A sum of lengths that are sound each cannot overflow.
+  const bool sound =
+      std::max({header_.id_count, header_.state_bytes, header_.logits_bytes}) <= size;
+  if (!sound || file_bytes(header_) != size) {
+    refuse(
+        fmt::format("it has {} bytes, not those that its header counts: the file is cut or "
+                    "damaged",
+                    size));
   }
 }
 
@@ -198,11 +204,22 @@ void SnapshotReader::restore(const model::Config& config, Sequence& sequence) co
     refuse("its sizes are not those of this model");
   }
   K3_CHECK(position() <= sequence.state.capacity());
+  try {
+    read_sections(sections(config, sequence, position(), has_logits()));
+  } catch (...) {
+    sequence.state.reset();
+    throw;
+  }
+  sequence.state.set_position(position());
+  sequence.has_logits = has_logits();
+}
+
+void SnapshotReader::read_sections(const std::vector<std::span<float>>& sections) const {
   Checksum sum;
   sum.update(bytes_of(header_));
   sum.update(std::as_bytes(std::span(ids_)));
   uint64_t at = sizeof header_ + ids_.size() * sizeof(uint32_t);
-  for (std::span<float> section : sections(config, sequence, position(), has_logits())) {
+  for (std::span<float> section : sections) {
     std::span<std::byte> bytes = std::as_writable_bytes(section);
     while (!bytes.empty()) {
       const auto piece = bytes.first(std::min(kPieceBytes, bytes.size()));
@@ -215,11 +232,8 @@ void SnapshotReader::restore(const model::Config& config, Sequence& sequence) co
   uint64_t digest = 0;
   read(at, std::as_writable_bytes(std::span(&digest, 1)));
   if (digest != sum.digest()) {
-    sequence.state.reset();
     refuse("its contents do not match their checksum: the file is damaged");
   }
-  sequence.state.set_position(position());
-  sequence.has_logits = has_logits();
 }
 
 void SnapshotReader::read(uint64_t offset, std::span<std::byte> out) const {

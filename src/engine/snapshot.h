@@ -81,12 +81,15 @@ class SnapshotReader {
   bool begins(std::span<const uint32_t> prompt) const;
   /// Error(kCheckpoint) when it belongs to another model.
   void require_model(const ModelIdentity& model) const;
-  /// Error(kCheckpoint) when any byte of the file is wrong; then the sequence is reset.
+  /// Error(kCheckpoint) when any byte of the file is wrong, Error(kRead) when it cannot be read;
+  /// then the sequence is reset.
   void restore(const model::Config& config, Sequence& sequence) const;
 
  private:
   void read(uint64_t offset, std::span<std::byte> out) const;
   void read_header();
+  /// Fills them with what follows the ids, and checks the checksum of all.
+  void read_sections(const std::vector<std::span<float>>& sections) const;
   [[noreturn]] void refuse(const std::string& found) const;
 
   std::filesystem::path path_;

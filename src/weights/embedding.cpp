@@ -36,6 +36,7 @@ EmbeddingReader::~EmbeddingReader() {
 void EmbeddingReader::request(std::span<const uint32_t> ids) {
   for (size_t i = 0; i < ids.size(); ++i) {
     io::ReadJob& job = jobs_[i];
+    io_.settle(job);  // an error may have ended the reading before
     job.file = table_.shard;
     job.offset = table_.offset + ids[i] * row_bytes(table_);
     job.length = row_bytes(table_);

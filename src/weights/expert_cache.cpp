@@ -76,14 +76,21 @@ ExpertCache::ExpertCache(const TrunkFile& file, io::IoThread& io, std::span<std:
 }
 
 ExpertCache::~ExpertCache() {
+  abandon();
+}
+
+void ExpertCache::abandon() {
   for (Slot& slot : slots_) {
+    slot.wanted = false;
     if (slot.state != SlotState::kLoading) continue;
     for (size_t i = 0; i < slot.job_count; ++i) io_.settle(slot.jobs[i]);
+    slot.state = SlotState::kEmpty;
+    slot_of_[slot.key] = kNoSlot;
   }
 }
 
 void ExpertCache::request(uint32_t layer_rank, std::span<const uint16_t> experts) {
-  K3_CHECK(taken_ == request_.size());
+  if (taken_ < request_.size()) abandon();
   if (in_use_ != kNoSlot) slots_[in_use_].last_use = ++clock_;
   in_use_ = kNoSlot;
   request_.clear();

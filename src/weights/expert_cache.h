@@ -50,8 +50,8 @@ class ExpertCache {
   ExpertCache(const ExpertCache&) = delete;
   ExpertCache& operator=(const ExpertCache&) = delete;
 
-  /// Starts on the experts of a layer: ascending, without repeats. All of the request before must
-  /// have been taken.
+  /// Starts on the experts of a layer: ascending, without repeats. What is left of the request
+  /// before, which an error has ended, is given up: its reads are waited for.
   void request(uint32_t layer_rank, std::span<const uint16_t> experts);
   /// The next expert of the request. Error(kRead) when it cannot be read, when a scale byte is 255
   /// (NaN: layer, expert, matrix, row), or when its recorded checksum differs twice.
@@ -74,6 +74,7 @@ class ExpertCache {
   };
   static constexpr int32_t kNoSlot = -1;
 
+  void abandon();
   void fill();
   int32_t free_slot(uint32_t for_key) const;
   void start(int32_t slot, uint32_t key);

@@ -68,18 +68,30 @@ TrunkStream::TrunkStream(const TrunkFile& file, io::FileId id, io::IoThread& io,
 }
 
 TrunkStream::~TrunkStream() {
-  for (uint64_t s = front_; s < ahead_; ++s) {
-    Entry& entry = entries_[s % kEntriesMax];
-    if (entry.reading) io_.settle(entry.job);
-  }
+  settle();
 }
 
 void TrunkStream::begin_pass(bool another_follows) {
   if (in_use_) retire_front();
+  if (front_ != pass_end_) abandon();
   const uint64_t count = file_.chunks().size();
-  K3_CHECK(front_ % count == 0);
-  limit_ = front_ + count * (another_follows ? 2 : 1);
+  pass_end_ = front_ + count;
+  limit_ = pass_end_ + (another_follows ? count : 0);
   read_ahead();
+}
+
+void TrunkStream::abandon() {
+  settle();
+  for (Entry& entry : entries_) entry.reading = false;
+  front_ = ahead_ = pass_end_;
+  ring_head_ = ring_used_ = 0;
+}
+
+void TrunkStream::settle() {
+  for (uint64_t s = front_; s < ahead_; ++s) {
+    Entry& entry = entries_[s % kEntriesMax];
+    if (entry.reading) io_.settle(entry.job);
+  }
 }
 
 ChunkView TrunkStream::next() {

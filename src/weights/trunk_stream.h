@@ -54,7 +54,7 @@ class TrunkStream {
   TrunkStream& operator=(const TrunkStream&) = delete;
 
   /// Starts a pass over all chunks. With `another_follows` the reader runs ahead into the next
-  /// pass.
+  /// pass. A pass that an error has ended is given up: what was asked for in it is waited for.
   void begin_pass(bool another_follows);
   /// The next chunk in order; ends the use of the one before. Error(kRead) when reading failed,
   /// the checksum is wrong twice, or a packed chunk contradicts itself.
@@ -78,6 +78,8 @@ class TrunkStream {
   bool start(uint64_t sequence);
   std::byte* take_ring(uint64_t size, uint64_t* taken);
   void retire_front();
+  void abandon();
+  void settle();
   void verify(Entry& entry);
   void check_codec(const Entry& entry) const;
 
@@ -94,8 +96,9 @@ class TrunkStream {
   std::vector<Entry> entries_;
   uint64_t front_ = 0;
   uint64_t ahead_ = 0;
-  uint64_t limit_ = 0;   // read ahead up to here
-  bool in_use_ = false;  // the front entry was handed out
+  uint64_t pass_end_ = 0;  // of the pass at hand
+  uint64_t limit_ = 0;     // read ahead up to here
+  bool in_use_ = false;    // the front entry was handed out
   uint64_t ring_head_ = 0;
   uint64_t ring_used_ = 0;
   TrunkStreamStats stats_;

@@ -1,17 +1,26 @@
 // Sequences that are saved, damaged, loaded, branched and found again, through the engine.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <array>
+#include <cstddef>
 #include <fstream>
 #include <map>
 #include <string>
 
+#include "base/hash.h"
+#include "engine/prompt_cache.h"
+#include "engine/snapshot.h"
 #include "k3/error.h"
+#include "model/config.h"
+#include "model/state.h"
 #include "support/checkpoint_maker.h"
 #include "support/engine_runs.h"
 #include "support/fault_reader.h"
+#include "support/messages.h"
 #include "support/run_k3.h"
 
 namespace k3::test {
@@ -31,6 +40,22 @@ std::string bytes_of(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
 }
+
+/// In its scope this process can open so many more files, and no others.
+class FewFiles {
+ public:
+  explicit FewFiles(rlim_t more) {
+    EXPECT_EQ(::getrlimit(RLIMIT_NOFILE, &before_), 0);
+    const int next = ::dup(STDERR_FILENO);
+    ::close(next);
+    const rlimit few{static_cast<rlim_t>(next) + more, before_.rlim_max};
+    EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+  }
+  ~FewFiles() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_{};
+};
 
 class Snapshots : public testing::Test {
  protected:
@@ -233,6 +258,133 @@ TEST_F(Snapshots, AFailedStepWithoutACopyOfTheStatesLeavesNothingToSave) {
   EXPECT_EQ(engine->plan().undo.value, 0u);
   EXPECT_THROW(run(*engine, prompt, 6), Error);
   EXPECT_FALSE(engine->whole());
+  error_of(ErrorKind::kUsage, [&] { run(*engine, prompt, 6); });
+}
+
+TEST_F(Snapshots, AnEngineGoesOnAfterAFailedStepWithTheBitsOfAFreshRun) {
+  const Ids prompt = some_ids(12, kVocabulary);
+  const std::string fresh = run(options(prompt, 6), 6).receipt;
+  EngineOptions with = options(prompt, 6);
+  with.budget = shared_model->least_budget(18) + Bytes{200'000};
+  const uint64_t reads = count_reads(with, 6);
+  uint64_t failures = 0;
+  for (uint64_t n = 1; n < reads; n += 1 + reads / 25) {
+    const auto engine = Engine::open(
+        with, std::make_unique<FaultReader>(io::make_pread_reader(8), Faults{.fail_read = n},
+                                            std::make_shared<FaultControl>()));
+    ReceiptHooks kept;
+    const auto go_on = [&] {
+      const Ids all = joined(prompt, kept.ids());
+      engine->generate(std::span(all).subspan(engine->position()),
+                       {.max_tokens = 6 - kept.ids().size(), .eos_ids = {}, .stop_ids = {}},
+                       kept.hooks());
+    };
+    try {
+      go_on();
+    } catch (const Error&) {
+      ++failures;
+      go_on();
+    }
+    EXPECT_EQ(kept.receipt(prompt), fresh) << "read " << n << " of " << reads;
+  }
+  EXPECT_GT(failures, 20u);
+}
+
+TEST_F(Snapshots, OneThatIsCompleteIsNotTakenBackWhenItsDirectoryCannotBeSynced) {
+  const Ids prompt = {1, 2, 3};
+  const auto engine = Engine::open(options(prompt, 1));
+  std::string message;
+  {
+    const FewFiles only_the_partial_one(1);
+    message = error_of(ErrorKind::kInternal, [&] { engine->save(file, prompt); });
+  }
+  EXPECT_TRUE(mentions(message, "syncing " + dir.path().string())) << message;
+  EXPECT_EQ(read_saved_ids(file).ids, prompt);
+}
+
+TEST_F(Snapshots, ACacheThatCannotBeReadIsAUsageErrorAtOpeningAndAWarningAfterTheRun) {
+  const Ids prompt = {1, 2, 3};
+  const fs::path cache = dir.path() / "cache";
+  const engine::ModelIdentity model{};
+  const engine::PromptCache opened(cache, model);
+  const auto engine = Engine::open(options(prompt, 1));
+  run(*engine, prompt, 0);
+  engine->save_to_cache(cache, prompt);
+  const FewFiles none(0);
+  const std::string message = error_of(ErrorKind::kUsage, [&] { opened.find(prompt); });
+  EXPECT_TRUE(mentions(message, cache.string() + " cannot be read")) << message;
+  EXPECT_NO_THROW(engine->save_to_cache(cache, prompt));  // it is there already
+}
+
+TEST_F(Snapshots, AHeaderWhoseCountsOverflowIsRefusedAsDamaged) {
+  engine::SnapshotHeader header{};
+  std::copy_n(engine::kSnapshotMagic, sizeof header.magic, header.magic);
+  header.version = engine::kSnapshotVersion;
+  header.header_bytes = sizeof header;
+  uint64_t engine::SnapshotHeader::*const counts[] = {&engine::SnapshotHeader::id_count,
+                                                      &engine::SnapshotHeader::state_bytes,
+                                                      &engine::SnapshotHeader::logits_bytes};
+  for (const auto count : counts) {
+    header.*count = UINT64_MAX;
+    header.header_checksum =
+        checksum(std::as_bytes(std::span(&header, 1))
+                     .first(offsetof(engine::SnapshotHeader, header_checksum)));
+    std::ofstream(file, std::ios::binary)
+        .write(reinterpret_cast<const char*>(&header), sizeof header);
+    EXPECT_TRUE(mentions(failure(options_with(file, {1}, 1), ErrorKind::kCheckpoint), "damaged"));
+    header.*count = 0;
+  }
+}
+
+/// Cuts a file when the engine takes the reader up: the snapshots are open then, and not yet read.
+class ReaderThatCuts : public FaultReader {
+ public:
+  ReaderThatCuts(fs::path file, uint64_t size)
+      : FaultReader(io::make_pread_reader(8), Faults{}, std::make_shared<FaultControl>()),
+        file_(std::move(file)),
+        size_(size) {}
+  size_t depth() const override {
+    std::error_code gone;  // when the reader is asked again
+    fs::resize_file(file_, size_, gone);
+    return FaultReader::depth();
+  }
+
+ private:
+  fs::path file_;
+  uint64_t size_;
+};
+
+/// Where the sections of a snapshot end: states, tails, cache rows of each layer, logits, checksum.
+std::vector<uint64_t> section_ends(const fs::path& model, const Ids& ids) {
+  using State = model::SequenceState;
+  const model::Config c = model::load_config(model);
+  std::vector<uint64_t> floats = {State::kda_floats(c), State::conv_floats(c)};
+  floats.insert(floats.end(), c.mla_layers(), ids.size() * c.cache_width());
+  floats.push_back(c.vocab_size);
+  floats.push_back(2);
+  uint64_t end = 80 + 4 * ids.size();
+  for (uint64_t& section : floats) section = end += 4 * section;
+  return floats;
+}
+
+TEST_F(Snapshots, OneOfACacheThatEndsWhileItIsReadLeavesTheBitsOfAFreshRun) {
+  const Ids saved = some_ids(20, kVocabulary);
+  const Ids prompt = joined(saved, some_ids(3, kVocabulary, 5));
+  const std::string fresh = run(options(prompt, 4), 4).receipt;
+  EngineOptions with = options(prompt, 4);
+  with.resume.cache = dir.path() / "cache";
+  for (const uint64_t end : section_ends(with.model, saved)) {
+    const auto saving = Engine::open(options(saved, 0));
+    run(*saving, saved, 0);
+    saving->save_to_cache(*with.resume.cache, saved);
+    const fs::path saved_at = fs::directory_iterator(*with.resume.cache)->path();
+    ASSERT_LE(end, fs::file_size(saved_at));
+    const auto engine = Engine::open(with, std::make_unique<ReaderThatCuts>(saved_at, end - 4));
+    const Run result = run(*engine, prompt, 4);
+    EXPECT_EQ(result.reused, 0u) << end;
+    EXPECT_EQ(result.receipt, fresh) << end;
+    EXPECT_FALSE(fs::exists(saved_at));
+  }
 }
 
 // ---- The program.
