@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string>
 #include <vector>
 
 #include "k3/error.h"
+#include "weights/checkpoint_index.h"
 
 namespace k3::commands {
 namespace {
@@ -16,17 +18,14 @@ constexpr size_t kShardsMeasured = 8;
 constexpr Bytes kExpertRequest{16u << 20};  // an expert of the released model has 17.5 MB
 constexpr size_t kExpertsInFlight = 4;
 
-/// Some of them, evenly over their names.
+/// Some of those that are there, evenly over their names, whatever the index calls them.
 std::vector<fs::path> some_shards(const fs::path& model) {
-  std::vector<fs::path> shards;
-  for (const auto& entry : fs::directory_iterator(model)) {
-    if (entry.path().extension() == ".safetensors") shards.push_back(entry.path());
-  }
-  std::sort(shards.begin(), shards.end());
+  std::vector<std::string> names = weights::list_shards(model).names;
+  std::erase_if(names, [&](const std::string& name) { return !fs::exists(model / name); });
   std::vector<fs::path> some;
-  const size_t count = std::min(kShardsMeasured, shards.size());
+  const size_t count = std::min(kShardsMeasured, names.size());
   for (size_t i = 0; i < count; ++i)
-    some.push_back(shards[(2 * i + 1) * shards.size() / (2 * count)]);
+    some.push_back(model / names[(2 * i + 1) * names.size() / (2 * count)]);
   return some;
 }
 
@@ -41,12 +40,12 @@ std::vector<fs::path> files_to_measure(const fs::path& path) {
   std::vector<fs::path> shards = some_shards(path);
   if (!shards.empty()) return shards;
   throw Error(ErrorKind::kCheckpoint,
-              fmt::format("{}: no *.safetensors file there; name a file to read", path.string()));
+              fmt::format("{}: no shard is there; name a file to read", path.string()));
 }
 
 io::ReadSpeed measure_experts(const fs::path& model) {
   return io::measure_reading(
-      some_shards(model),
+      files_to_measure(model),
       {.request = kExpertRequest, .in_flight = kExpertsInFlight, .spread = true});
 }
 

@@ -23,7 +23,7 @@ struct DriveSpeeds {
 /// none.
 std::vector<std::filesystem::path> files_to_measure(const std::filesystem::path& path);
 
-/// Reads some of the shards (the *.safetensors files of the directory) far apart, as experts are.
+/// Reads some of the shards far apart, as experts are.
 io::ReadSpeed measure_experts(const std::filesystem::path& model);
 /// Reads the trunk file in order.
 io::ReadSpeed measure_trunk(const std::filesystem::path& trunk);

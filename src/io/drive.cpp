@@ -13,6 +13,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "base/check.h"
 #include "io/arena.h"
 #include "io/io_thread.h"
 #include "k3/error.h"
@@ -112,6 +113,7 @@ void open_files(const std::vector<fs::path>& files, OpenedFiles& opened) {
     opened.targets.push_back({opened.table.add(path), size});
     opened.bytes += Bytes{size};
   }
+  K3_CHECK(!files.empty());
   if (opened.targets.empty()) {
     throw Error(ErrorKind::kCheckpoint, fmt::format("{} is empty", files.front().string()));
   }

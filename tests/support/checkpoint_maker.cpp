@@ -476,4 +476,17 @@ void write_safetensors(const fs::path& path, uint64_t length, const std::string&
   write_file(path, bytes + header + data);
 }
 
+void rename_shards(const std::filesystem::path& directory, const std::string& extension) {
+  const std::filesystem::path path = directory / "model.safetensors.index.json";
+  std::ifstream in(path);
+  Json index = Json::parse(in);
+  for (Json& shard : index.at("weight_map")) {
+    const std::filesystem::path old = directory / shard.get<std::string>();
+    const std::filesystem::path renamed = std::filesystem::path(old).replace_extension(extension);
+    if (std::filesystem::exists(old)) std::filesystem::rename(old, renamed);
+    shard = renamed.filename().string();
+  }
+  std::ofstream(path) << index;
+}
+
 }  // namespace k3::test

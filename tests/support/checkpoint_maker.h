@@ -53,6 +53,9 @@ inline void make_checkpoint(const std::filesystem::path& directory) {
   make_checkpoint(directory, CheckpointSpec{.config = tiny_config()});
 }
 
+/// Gives the shards names with another end than .safetensors, in the index too.
+void rename_shards(const std::filesystem::path& directory, const std::string& extension);
+
 struct MadeTensor {
   std::string name;
   TensorForm form;

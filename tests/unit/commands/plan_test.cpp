@@ -106,6 +106,12 @@ TEST_F(PlanCommand, MeasuresTheDriveWhenNoSpeedIsGiven) {
   EXPECT_GT(json["drive"]["experts_gbps"], 0.0);
 }
 
+TEST_F(PlanCommand, MeasuresShardsOfAnyName) {
+  rename_shards(model, ".bin");
+  ASSERT_EQ(run_k3({.args = {"pack", model.string(), "--force"}}).exit_code, 0);
+  EXPECT_GT(plan_json({"--budget", "40M"})["drive"]["experts_gbps"], 0.0);
+}
+
 TEST_F(PlanCommand, PrintsATableABarAndBytesForAToken) {
   const K3Result result = plan({"--budget", "40M", "--disk-gbps", "1"});
   EXPECT_EQ(result.exit_code, 0) << result.err;
