@@ -10,6 +10,7 @@
 #include <unordered_map>
 
 #include "base/hash.h"
+#include "base/log.h"
 #include "io/partial_file.h"
 #include "k3/error.h"
 #include "weights/ordered_work.h"
@@ -104,17 +105,26 @@ class TrunkWriter {
   /// Before the first byte; a file that was only made for its lock does not stay.
   void check_space() {
     const TrunkJournal::Shape shape = journal_shape();
-    const Bytes needed{occupied_bytes(input_, sources_[0]) +
-                       manifest_offsets(manifest_.header).end +
-                       TrunkJournal::bytes_needed(shape.chunk_count, shape.expert_count)};
+    const Bytes raw{occupied_bytes(input_, sources_[0])};
+    const Bytes records{manifest_offsets(manifest_.header).end +
+                        TrunkJournal::bytes_needed(shape.chunk_count, shape.expert_count)};
+    const Bytes least = least_space(raw, options_.codec) + records;
     // What a partial file holds is either continued or given back.
     const Bytes free = io::free_space(target_) + Bytes{allocated_bytes(file_.fd())};
-    if (needed <= free) return;
+    if (raw + records <= free) return;
+    if (least <= free) {
+      log::warn(fmt::format(
+          "writing {}: the trunk needs about {}, {} at most; {} are free there. "
+          "If the disk gets full, make room and run the same command: it "
+          "continues",
+          target_.string(), format_bytes(least), format_bytes(raw + records), format_bytes(free)));
+      return;
+    }
     if (file_.size() == 0) file_.discard();
     throw Error(ErrorKind::kUsage,
                 fmt::format("writing {}: the trunk needs {}, {} are free there; make room or name "
                             "another place with -o",
-                            target_.string(), format_bytes(needed), format_bytes(free)));
+                            target_.string(), format_bytes(least), format_bytes(free)));
   }
 
   /// Checks the chunks that the journal names, with the zeros behind them, and goes on after the
@@ -297,6 +307,11 @@ class TrunkWriter {
 };
 
 }  // namespace
+
+Bytes least_space(Bytes raw, CodecChoice codec) {
+  if (codec == CodecChoice::kRaw) return raw;
+  return Bytes{static_cast<uint64_t>(static_cast<double>(raw.value) * kLosslessShare)};
+}
 
 PackResult write_trunk(const PackInput& input, const std::filesystem::path& target,
                        const PackOptions& options) {

@@ -48,6 +48,12 @@ struct PackResult {
   Bytes resumed;
 };
 
+/// Free space below which packing is not begun: all that the trunk takes raw, or for a lossless
+/// codec the share of it that weights of this kind take packed. 0.7045 and 0.7098 were measured
+/// (docs/trunk-format.md); what packs worse may run out of space, and is then continued.
+inline constexpr double kLosslessShare = 0.70;
+Bytes least_space(Bytes raw, CodecChoice codec);
+
 /// Writes `target` (through target.partial). Error(kCheckpoint) when a trunk weight is not finite
 /// (tensor, row, column); Error(kUsage) when the target cannot be written; the space needed is
 /// checked before the first byte. The result is byte-identical however often it was interrupted.

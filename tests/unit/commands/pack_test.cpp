@@ -191,6 +191,35 @@ TEST_F(PackCommand, TooLittleSpaceIsSaidBeforeTheFirstByte) {
   EXPECT_EQ(code, 0);
 }
 
+TEST_F(PackCommand, SpaceForThePackedTrunkAloneIsWarnedAboutAndEnough) {
+  const std::string packable = (data_dir() / "tiny-k3").string();
+  const auto raw = (dir.path() / "raw").string();
+  ASSERT_EQ(run_k3({.args = {"pack", packable, "-o", raw, "--codec", "raw"}}).exit_code, 0);
+  const uint64_t raw_bytes = fs::file_size(raw);
+  const fs::path small = dir.path() / "small";
+  fs::create_directory(small);
+  const auto pack_there = [&](double share, const char* codec) {
+    const std::string size =
+        "size=" + std::to_string(static_cast<uint64_t>(share * static_cast<double>(raw_bytes)));
+    if (::mount("tmpfs", small.c_str(), "tmpfs", 0, size.c_str()) != 0) ::_exit(1);
+    const K3Result result =
+        run_k3({.args = {"pack", packable, "-o", (small / "t").string(), "--codec", codec}});
+    ::umount(small.c_str());
+    return result;
+  };
+  const int code = with_own_mounts([&] {
+    // What is needed is counted in whole blocks, 1.3 times the bytes of a model of small tensors.
+    const K3Result enough = pack_there(1.1, "auto");
+    const K3Result too_little = pack_there(0.85, "auto");
+    const K3Result too_little_raw = pack_there(1.1, "raw");
+    return enough.exit_code == 0 && count_lines(enough.err) == 1 &&
+           enough.err.find("If the disk gets full") != std::string::npos &&
+           too_little.exit_code == 2 && too_little_raw.exit_code == 2;
+  });
+  if (code == kNoMounts) GTEST_SKIP() << "mounts need root";
+  EXPECT_EQ(code, 0);
+}
+
 TEST_F(PackCommand, CodecsThatDoNotExistAreUsageErrors) {
   expect_failure(pack({"--codec", "zip"}), 2, "--codec");
 }
