@@ -17,7 +17,7 @@ namespace k3::commands {
 
 class LogitsFile {
  public:
-  /// Error(kUsage) when the file cannot be created.
+  /// Error(kUsage) when the file cannot be created, or is there already and of another kind.
   explicit LogitsFile(const std::optional<std::filesystem::path>& path);
 
   void append(std::span<const float> row);  // Error(kInternal) when it cannot be written

@@ -96,6 +96,28 @@ void check_space(const std::filesystem::path& file, uint64_t needed) {
                                                 format_bytes(Bytes{needed}), format_bytes(free)));
 }
 
+/// A file that is no snapshot is never replaced.
+void refuse_foreign(const std::filesystem::path& path) {
+  std::error_code absent;
+  if (!std::filesystem::is_regular_file(path, absent)) return;  // PartialFile tells what it is
+  const io::DirectFile file = io::DirectFile::open_buffered(path);
+  if (file.size() == 0) return;
+  char magic[sizeof kSnapshotMagic] = {};
+  const auto start = std::as_writable_bytes(std::span(magic));
+  if (file.size() >= start.size()) io::read_exactly(file.fd(), 0, start, path);
+  if (std::ranges::equal(magic, kSnapshotMagic)) return;
+  throw Error(ErrorKind::kUsage,
+              fmt::format("{} exists and is no saved sequence: not replaced; name another place "
+                          "with --save",
+                          path.string()));
+}
+
+io::PartialFile open_partial(const std::filesystem::path& file) {
+  refuse_foreign(file);
+  refuse_foreign(io::PartialFile::partial_of(file));
+  return {file, io::PartialFile::Mode::kFresh, "--save"};
+}
+
 [[noreturn]] void not_saved(const std::filesystem::path& file, const Error& error) {
   throw Error(error.kind(), fmt::format("saving the sequence to {} failed: {} (what was there "
                                         "before is untouched)",
@@ -121,7 +143,7 @@ void write_snapshot(const std::filesystem::path& file, const ModelIdentity& mode
   K3_CHECK(sequence.whole);
   K3_CHECK(ids.size() >= sequence.state.position());
   const SnapshotHeader header = make_header(model, config, sequence, ids);
-  io::PartialFile partial(file, io::PartialFile::Mode::kFresh, "--save");
+  io::PartialFile partial = open_partial(file);
   try {
     check_space(file, file_bytes(header));
     Writer writer(partial);
@@ -142,7 +164,7 @@ void write_snapshot(const std::filesystem::path& file, const ModelIdentity& mode
 }
 
 void check_snapshot_place(const std::filesystem::path& file) {
-  io::PartialFile(file, io::PartialFile::Mode::kFresh, "--save").discard();
+  open_partial(file).discard();
 }
 
 SnapshotReader::SnapshotReader(const std::filesystem::path& file) : path_(file) {

@@ -56,14 +56,15 @@ struct Sequence {
   std::span<float> undo;  // [KDA states, tails] before the step at hand; empty: no undo
 };
 
-/// Writes the sequence; `ids` are all of it, those taken in first. What was there before is
-/// replaced when the new file is complete. Error(kUsage) when the place cannot be written,
+/// Writes the sequence; `ids` are all of it, those taken in first. A snapshot there before is
+/// replaced when the new file is complete. Error(kUsage) when the place cannot be written or a file
+/// of another kind is there,
 /// Error(kInternal) when writing fails; then the file there before is untouched and nothing is left
 /// beside it.
 void write_snapshot(const std::filesystem::path& file, const ModelIdentity& model,
                     const model::Config& config, const Sequence& sequence,
                     std::span<const uint32_t> ids);
-/// Error(kUsage) unless a snapshot could be written there.
+/// Error(kUsage) unless a snapshot could be written there. Removes what a killed write has left.
 void check_snapshot_place(const std::filesystem::path& file);
 
 class SnapshotReader {

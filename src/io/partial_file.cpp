@@ -111,7 +111,7 @@ void sync_directory(const std::filesystem::path& directory) {
 }  // namespace
 
 PartialFile::PartialFile(std::filesystem::path target, Mode mode, const char* option)
-    : target_(std::move(target)), partial_(target_.string() + ".partial") {
+    : target_(std::move(target)), partial_(partial_of(target_)) {
   refuse_irregular(target_, option);
   refuse_irregular(partial_, option);
   do {
@@ -120,6 +120,10 @@ PartialFile::PartialFile(std::filesystem::path target, Mode mode, const char* op
     lock(fd_.get(), target_, option);
   } while (!still_named(fd_.get(), partial_));
   if (mode == Mode::kFresh) truncate(0);
+}
+
+std::filesystem::path PartialFile::partial_of(const std::filesystem::path& target) {
+  return target.string() + ".partial";
 }
 
 uint64_t PartialFile::size() const {

@@ -23,6 +23,9 @@ class PartialFile {
   PartialFile(const PartialFile&) = delete;
   PartialFile& operator=(const PartialFile&) = delete;
 
+  /// NAME.partial.
+  static std::filesystem::path partial_of(const std::filesystem::path& target);
+
   int fd() const { return fd_.get(); }
   uint64_t size() const;  // of the partial file now
   const std::filesystem::path& partial_path() const { return partial_; }
