@@ -29,8 +29,10 @@
 #include "weights/checkpoint_index.h"
 #include "weights/embedding.h"
 #include "weights/model_directory.h"
+#include "weights/shard_identity.h"
 #include "weights/trunk_layout.h"
 #include "weights/trunk_stream.h"
+#include "weights/trunk_writer.h"
 
 namespace k3::commands {
 namespace {
@@ -138,6 +140,19 @@ struct Checkpoint {
   weights::CheckpointIndex index;
 };
 
+/// That a file is not usable, or not readable, is a finding; anything else is the end.
+bool is_finding(const Error& error) {
+  return error.kind() == ErrorKind::kCheckpoint || error.kind() == ErrorKind::kRead;
+}
+
+/// The blocks by which a trunk file knows its shards: one that cannot be read is the fault of the
+/// shard, not of the trunk file.
+void read_samples(const fs::path& directory, const weights::CheckpointIndex& index) {
+  for (const weights::ShardInfo& shard : index.shards()) {
+    weights::sample_hash(directory / shard.name, shard.bytes);
+  }
+}
+
 /// Null, with what is wrong in found.incomplete, when the checkpoint is not usable.
 std::optional<Checkpoint> examine_checkpoint(const fs::path& directory, Examination& found) {
   found.json["model"] = {{"path", directory.string()}, {"complete", false}};
@@ -157,10 +172,11 @@ std::optional<Checkpoint> examine_checkpoint(const fs::path& directory, Examinat
         directory, model::checkpoint_request(checkpoint.config), found.incomplete);
     if (!found.incomplete.empty()) return std::nullopt;
     model::check_shapes(checkpoint.config, checkpoint.index);
+    read_samples(directory, checkpoint.index);
     found.json["model"]["complete"] = true;
     return checkpoint;
   } catch (const Error& error) {
-    if (error.kind() != ErrorKind::kCheckpoint) throw;
+    if (!is_finding(error)) throw;
     found.incomplete.push_back(error.what());
     return std::nullopt;
   }
@@ -179,8 +195,15 @@ std::optional<Checkpoint> examine_model(const fs::path& directory, Examination& 
   found.line("model", fmt::format("{}: {} shards, {}, complete", directory.string(),
                                   checkpoint->index.shards().size(), format_bytes(bytes)));
   found.json["model"]["bytes"] = bytes.value;
-  const io::ReadSpeed speed = measure_experts(directory);
-  examine_drive("model", directory, &speed, found);
+  try {
+    const io::ReadSpeed speed = measure_experts(directory);
+    examine_drive("model", directory, &speed, found);
+  } catch (const Error& error) {
+    if (!is_finding(error)) throw;
+    found.incomplete.push_back(error.what());
+    found.line("", error.what());
+    return std::nullopt;
+  }
   return checkpoint;
 }
 
@@ -257,19 +280,26 @@ void examine_missing_trunk(const DoctorCommand& command, const Checkpoint& check
   const weights::TrunkLayout layout = future_layout(checkpoint);
   const Bytes needed = future_file_bytes(layout, checkpoint);
   examine_least(least_budget(checkpoint, layout), found);
-  found.line("trunk",
-             fmt::format("{}: not made yet, it needs {}", path.string(), format_bytes(needed)));
-  found.json["trunk"] = {
-      {"path", path.string()}, {"exists", false}, {"needed_bytes", needed.value}};
+  const Bytes least = weights::least_space(needed, weights::CodecChoice::kLossless);
+  const Bytes free = io::drive_facts(path).free;
+  found.line("trunk", fmt::format("{}: not made yet, it needs about {}, {} at most", path.string(),
+                                  format_bytes(least), format_bytes(needed)));
+  found.json["trunk"] = {{"path", path.string()},
+                         {"exists", false},
+                         {"least_bytes", least.value},
+                         {"needed_bytes", needed.value}};
   examine_drive("trunk", path, nullptr, found);
   std::error_code ignored;
   const fs::path parent = fs::absolute(path, ignored).parent_path();
   const bool writable = ::access(parent.c_str(), W_OK) == 0;
-  const bool room = needed <= io::drive_facts(path).free;
+  const bool room = least <= free;
   if (!room) {
-    found.unfit.push_back(fmt::format("the trunk file needs {}, {} has {} free",
-                                      format_bytes(needed), parent.string(),
-                                      format_bytes(io::drive_facts(path).free)));
+    found.unfit.push_back(fmt::format("the trunk file needs about {}, {} has {} free",
+                                      format_bytes(least), parent.string(), format_bytes(free)));
+  } else if (free < needed) {
+    found.line("", fmt::format("{} are free: enough unless the weights pack badly; if the disk "
+                               "gets full, the same command continues",
+                               format_bytes(free)));
   }
   found.next = fmt::format("k3 pack {}", command.model->string());
   if (!writable || !room) {
@@ -310,7 +340,7 @@ void examine_trunk(const DoctorCommand& command, Examination& found) {
     if (error.kind() == ErrorKind::kBudget) {
       found.unfit.push_back(error.what());
       found.next = fmt::format("k3 plan {} --budget 8G", command.model->string());
-    } else if (error.kind() == ErrorKind::kCheckpoint) {
+    } else if (is_finding(error)) {
       found.incomplete.push_back(error.what());
       found.next = fmt::format("k3 pack {}{} --force", command.model->string(),
                                command.trunk ? " -o " + path.string() : "");
@@ -324,7 +354,7 @@ void examine_trunk(const DoctorCommand& command, Examination& found) {
 void examine_files(const DoctorCommand& command, Examination& found) {
   std::optional<Checkpoint> checkpoint = examine_model(*command.model, found);
   if (!checkpoint) {
-    found.next = fmt::format("k3 verify {}", command.model->string());
+    found.next = fmt::format("k3 verify {} --hashes", command.model->string());
     return;
   }
   std::error_code ignored;

@@ -45,13 +45,13 @@ struct Findings {
   uint64_t hashed = 0;  // files whose SHA-256 was compared
 };
 
-/// Runs one check; that the files are not usable is a finding here, not the end.
+/// Runs one check; that the files are not usable, or not readable, is a finding here, not the end.
 template <typename Check>
 void note(Findings& findings, Check&& check) {
   try {
     check();
   } catch (const Error& error) {
-    if (error.kind() != ErrorKind::kCheckpoint) throw;
+    if (error.kind() != ErrorKind::kCheckpoint && error.kind() != ErrorKind::kRead) throw;
     findings.problems.push_back(error.what());
   }
 }

@@ -10,8 +10,8 @@
 
 namespace k3::weights {
 
-/// Reads every chunk and compares it with its checksum; one line for each that differs, in order.
-/// Error(kRead) when the drive fails.
+/// Reads every chunk and compares it with its checksum; one line for each that differs or that the
+/// drive does not give, in order.
 std::vector<std::string> damaged_chunks(
     const TrunkFile& trunk, const std::function<void(Bytes done, Bytes total)>& progress);
 

@@ -127,6 +127,32 @@ TEST_F(DoctorCommand, ATrunkOfAnotherCheckpointIsNotUsable) {
   EXPECT_EQ(json["next"], "k3 pack " + model.string() + " --force");
 }
 
+TEST_F(DoctorCommand, AReadThatFailsIsAFindingAboutTheFileThatHasIt) {
+  pack();
+  const auto with_bad_block = [&](uint64_t offset, const std::string& file) {
+    const std::string place = std::to_string(offset) + ":" + fs::canonical(model / file).string();
+    const K3Result result = run_k3({.args = {"doctor", model.string(), "--json"},
+                                    .env = {{"K3_TEST_BAD_BLOCK", place}},
+                                    .program = K3_FAULTY_BINARY});
+    EXPECT_EQ(result.exit_code, 3) << result.err;
+    return parse_json(result.out, "stdout");
+  };
+  const std::string shard = "model-00002-of-000008.safetensors";
+  const Json of_shard = with_bad_block(fs::file_size(model / shard) - 1, shard);
+  EXPECT_EQ(of_shard["model"]["complete"], false);
+  EXPECT_NE(of_shard["problems"][0].get<std::string>().find(shard), std::string::npos) << of_shard;
+  EXPECT_EQ(of_shard["next"], "k3 verify " + model.string() + " --hashes");
+  const Json of_trunk = with_bad_block(4096, "trunk.k3");
+  EXPECT_EQ(of_trunk["model"]["complete"], true);
+  EXPECT_EQ(of_trunk["trunk"]["usable"], false);
+  EXPECT_EQ(of_trunk["next"], "k3 pack " + model.string() + " --force");
+}
+
+TEST_F(DoctorCommand, ShardsMayHaveAnyName) {
+  rename_shards(model, ".bin");
+  EXPECT_GT(doctor_json(0)["model"]["drive"]["gbps"], 0.0);
+}
+
 TEST_F(DoctorCommand, TooLittleMemoryIsNotFitWithOrWithoutATrunk) {
   // 148 MB of address space: less than the margin that is kept and the least budget.
   const K3Command command{.args = {"doctor", model.string()}, .limits = {{RLIMIT_AS, 148'000'000}}};

@@ -11,6 +11,7 @@
 #include "support/run_k3.h"
 #include "support/test_data.h"
 #include "unit/weights/trunk_model.h"
+#include "weights/trunk_file.h"
 
 namespace k3::commands {
 namespace {
@@ -130,6 +131,28 @@ TEST_F(VerifyTrunk, NamesEveryDamagedChunk) {
   EXPECT_EQ(count_lines(result.out), 2u) << result.out;
   EXPECT_TRUE(mentions(result.out, "chunk 0 ("));
   EXPECT_TRUE(mentions(result.out, "does not fit its checksum"));
+}
+
+TEST_F(VerifyTrunk, AReadThatFailsIsAFindingLikeOthers) {
+  const weights::TrunkFile opened = weights::TrunkFile::open(trunk());
+  flip_byte(opened.chunks()[1].offset);
+  const auto with_bad_block = [&](uint64_t offset, const fs::path& file,
+                                  std::vector<std::string> more) {
+    more.insert(more.begin(), {"verify", path().string()});
+    const std::string place = std::to_string(offset) + ":" + fs::canonical(file).string();
+    const K3Result result =
+        run_k3({.args = more, .env = {{"K3_TEST_BAD_BLOCK", place}}, .program = K3_FAULTY_BINARY});
+    EXPECT_EQ(result.exit_code, 3) << result.err;
+    return result.out;
+  };
+  const std::string out = with_bad_block(opened.chunks()[0].offset, trunk(), {});
+  EXPECT_EQ(count_lines(out), 2u) << out;
+  EXPECT_TRUE(mentions(out, "cannot be read: reading "));
+  EXPECT_TRUE(mentions(out, "Input/output error"));
+  EXPECT_TRUE(mentions(out, "chunk 1 ("));
+  const Json json = Json::parse(with_bad_block(0, path() / kShard2, {"--json"}));
+  EXPECT_EQ(json["ok"], false);
+  EXPECT_EQ(json["problems"].size(), 2u) << json;
 }
 
 TEST_F(VerifyTrunk, RefusesADamagedManifest) {
