@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/check.h"
 #include "base/log.h"
 #include "io/direct_file.h"
 #include "k3/error.h"
@@ -119,6 +120,7 @@ PartialFile::PartialFile(std::filesystem::path target, Mode mode, const char* op
     if (!fd_.valid()) cannot_write(partial_, std::strerror(errno), option);
     lock(fd_.get(), target_, option);
   } while (!still_named(fd_.get(), partial_));
+  direct_.reset(::open(partial_.c_str(), O_WRONLY | O_CLOEXEC | O_DIRECT));
   if (mode == Mode::kFresh) truncate(0);
 }
 
@@ -145,6 +147,23 @@ void PartialFile::write(uint64_t offset, std::span<const std::byte> bytes) {
   }
   write_run(end);
   if (run == end && end > old_size) truncate(end);  // it ends with a hole
+}
+
+void PartialFile::write_blocks(uint64_t offset, std::span<const std::byte> bytes) {
+  K3_CHECK(offset % kBlockSize == 0 && bytes.size() % kBlockSize == 0);
+  while (direct_.valid() && !bytes.empty()) {
+    const ssize_t put =
+        ::pwrite(direct_.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0 && errno == EINVAL) {
+      direct_.reset();  // some file systems refuse the write and not the opening
+      break;
+    }
+    if (put < 0) write_failed(partial_, offset, bytes.size());
+    bytes = bytes.subspan(static_cast<size_t>(put));
+    offset += static_cast<uint64_t>(put);
+  }
+  write_fully(fd_.get(), partial_, offset, bytes);
 }
 
 void PartialFile::truncate(uint64_t size) {

@@ -11,6 +11,7 @@
 
 #include "base/hash.h"
 #include "base/log.h"
+#include "io/block_buffer.h"
 #include "io/partial_file.h"
 #include "k3/error.h"
 #include "weights/ordered_work.h"
@@ -177,8 +178,9 @@ class TrunkWriter {
   bool fill(const WorkItem& item, ChunkRecord& chunk) {
     const auto segments = segments_of(chunk);
     const bool pack = options_.codec != CodecChoice::kRaw && is_one_matrix(segments);
-    auto& raw = pack ? raw_buffers_[item.thread] : buffers_[item.slot];
-    const auto bytes = std::span(raw).first(chunk.stored_bytes);
+    const auto bytes =
+        (pack ? std::span(raw_buffers_[item.thread]) : std::span(buffers_[item.slot]))
+            .first(chunk.stored_bytes);
     const bool data = sources_[item.thread].read_chunk(segments, bytes);
     if (data) sources_[item.thread].check_finite(segments, bytes);
     if (!pack) return data;
@@ -199,20 +201,20 @@ class TrunkWriter {
 
   /// Zero blocks stay holes: nothing was written there.
   void write_chunk(const ChunkRecord& chunk, size_t slot) {
-    const auto bytes = std::span<const std::byte>(buffers_[slot]).first(chunk.stored_bytes);
     if (!has_data_[slot]) return;
+    const auto bytes = std::span(buffers_[slot]).first(align_up(chunk.stored_bytes, kBlock));
+    std::ranges::fill(bytes.subspan(chunk.stored_bytes), std::byte{0});
     uint64_t run = 0;  // start of the blocks that are still to be written
     for (uint64_t at = 0; at < bytes.size(); at += kBlock) {
-      const uint64_t next = std::min<uint64_t>(at + kBlock, bytes.size());
-      if (!all_zero(bytes.subspan(at, next - at))) continue;
-      if (run < at) file_.write(chunk.offset + run, bytes.subspan(run, at - run));
-      run = next;
+      if (!all_zero(bytes.subspan(at, kBlock))) continue;
+      if (run < at) file_.write_blocks(chunk.offset + run, bytes.subspan(run, at - run));
+      run = at + kBlock;
     }
-    if (run < bytes.size()) file_.write(chunk.offset + run, bytes.subspan(run));
+    if (run < bytes.size()) file_.write_blocks(chunk.offset + run, bytes.subspan(run));
   }
 
-  /// Keeps the drive writing and the page cache free: one window is on its way to the drive while
-  /// the next is filled, and the one before is dropped.
+  /// Where writes go through the page cache: keeps the drive writing and the cache free. One window
+  /// is on its way to the drive while the next is filled, and the one before is dropped.
   void settle() {
     if (end_ < settled_ + kWindow) return;
     file_.start_write_back(settled_, end_ - settled_);
@@ -295,7 +297,7 @@ class TrunkWriter {
   io::PartialFile file_;
   std::array<TrunkSource, kWorkThreads> sources_;
   std::array<ZeroChecksums, kWorkThreads> zero_checksums_;
-  std::array<std::vector<std::byte>, kWorkSlots> buffers_;
+  std::array<io::BlockBuffer, kWorkSlots> buffers_;
   std::array<std::vector<std::byte>, kWorkThreads> raw_buffers_;  // what is packed into them
   std::array<bool, kWorkSlots> has_data_{};
   PackProgress progress_{};

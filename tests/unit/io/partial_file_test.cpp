@@ -14,6 +14,7 @@
 #include <random>
 #include <vector>
 
+#include "io/block_buffer.h"
 #include "k3/error.h"
 #include "support/test_data.h"
 
@@ -157,6 +158,25 @@ TEST_F(PartialFileTest, AnyOrderOfWritesGivesTheSameBytesAsMemory) {
   EXPECT_EQ(file.size(), expected.size());
   file.commit();
   EXPECT_EQ(read_all(target_), expected);
+}
+
+TEST_F(PartialFileTest, BlocksPastTheCacheLieBesideOrdinaryWrites) {
+  const Data ordinary = pattern(2 * kBlockSize);
+  BlockBuffer blocks(3 * kBlockSize);
+  for (size_t i = 0; i < blocks.size(); ++i) blocks[i] = static_cast<std::byte>(i * 7 % 253);
+  Data expected(8 * kBlockSize);
+  PartialFile file(target_, PartialFile::Mode::kFresh);
+  const auto put = [&](uint64_t offset, std::span<const std::byte> bytes, bool past_cache) {
+    std::copy(bytes.begin(), bytes.end(), expected.begin() + static_cast<ptrdiff_t>(offset));
+    past_cache ? file.write_blocks(offset, bytes) : file.write(offset, bytes);
+  };
+  put(6 * kBlockSize, ordinary, false);
+  put(kBlockSize, blocks, true);
+  put(5, std::span(ordinary).first(100), false);
+  put(3 * kBlockSize + 9, std::span(ordinary).first(100), false);
+  put(6 * kBlockSize, std::span(blocks).first(kBlockSize), true);
+  file.commit();
+  EXPECT_TRUE(read_all(target_) == expected);
 }
 
 TEST_F(PartialFileTest, PlacesThatCannotBeWrittenAreUsageErrorsThatNameTheOption) {
