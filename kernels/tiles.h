@@ -27,6 +27,8 @@ constexpr size_t kTileElements = 640;
 constexpr size_t kTileElementsMax = 768;
 /// Columns that pass over one decoded tile: their sums take 16 lanes each in the same cache.
 constexpr size_t kTileColumns = 24;
+/// The most that a format may take instead, where decoding costs more than leaving the cache.
+constexpr size_t kTileColumnsMax = 64;
 /// Columns of one register block.
 constexpr size_t kBlockColumns = 3;
 
@@ -40,7 +42,7 @@ struct DecodedRows {
 /// The lanes of the sums of a tile.
 template <size_t kRows>
 struct TileSums {
-  alignas(64) float lanes[kTileColumns][kRows][kLanes];
+  alignas(64) float lanes[kTileColumnsMax][kRows][kLanes];
 };
 
 /// Asks for the stored bytes that the next tile will decode, a few lines at every step of this one:
@@ -196,6 +198,7 @@ static inline size_t quotient_up(size_t value, size_t divisor) {
 /// What formats share that store a row as kBits bits an element and nothing else.
 struct PlainRows {
   static constexpr size_t kElements = kTileElements;
+  static constexpr size_t kColumns = kTileColumns;
   static const std::byte* first(const WeightView& w) { return w.data; }
 };
 
@@ -224,9 +227,9 @@ static NextTile next_tile(const WeightView& w, size_t row, size_t first, size_t 
 }
 
 /// y = W x for kTileRows rows from `row` on (fewer at the end of the range) and at most
-/// kTileColumns columns. A format has rows of kBits bits an element from first(w) on; kElements of
-/// one are a tile, and decode(w, row, first, count, to, r) writes the planes of `count` elements of
-/// a row, padded to a whole group, as row r of the tile.
+/// Format::kColumns columns. A format has rows of kBits bits an element from first(w) on; kElements
+/// of one are a tile, and decode(w, row, first, count, to, r) writes the planes of `count` elements
+/// of a row, padded to a whole group, as row r of the tile.
 template <class V, class Format>
 static void multiply_tile_rows(const WeightView& w, size_t row, size_t end, const PackedColumns& x,
                                const ColumnsOut& y) {
@@ -254,9 +257,9 @@ static void multiply_tile_rows(const WeightView& w, size_t row, size_t end, cons
 template <class V, class Format>
 static void multiply_tiles(const WeightView& w, Range rows, const PackedColumns& x,
                            const ColumnsOut& y) {
-  for (size_t column = 0; column < x.count; column += kTileColumns) {
-    const PackedColumns pass{x.data + column * x.stride, at_most(x.count - column, kTileColumns),
-                             x.stride};
+  for (size_t column = 0; column < x.count; column += Format::kColumns) {
+    const PackedColumns pass{x.data + column * x.stride,
+                             at_most(x.count - column, Format::kColumns), x.stride};
     const ColumnsOut out{y.data + column * y.stride, y.stride};
     for (size_t row = rows.begin; row < rows.end; row += V::kTileRows) {
       multiply_tile_rows<V, Format>(w, row, rows.end, pass, out);

@@ -99,14 +99,6 @@ inline Words half(const std::byte* block, const Exponents& exponents) {
           rotated(_mm256_unpackhi_epi8(kept, exponent))};
 }
 
-template <size_t kCodeBits>
-inline void ask_ahead(const PackedCursor& at) {
-  for (size_t line = 0; line < packed_block_bytes(kCodeBits); line += 64) {
-    __builtin_prefetch(at.block + kPrefetchBytes + line);
-  }
-  __builtin_prefetch(at.escapes + 64);
-}
-
 template <size_t h, size_t u>
 inline void store_half(const Words& words, std::byte* out) {
   auto* to = reinterpret_cast<__m256i*>(out + 2 * u * kPackedUnit + h * kHalf);
@@ -114,17 +106,57 @@ inline void store_half(const Words& words, std::byte* out) {
   _mm256_storeu_si256(to + 2, words.high);
 }
 
+/// Blocks the exponents of which are rebuilt one block ahead of their use: a register loaded from
+/// where bytes were just stored waits until all of them have reached the cache.
+template <size_t kCodeBits>
+class Blocks {
+ public:
+  /// `count` blocks, at least one, from block `first` of w on.
+  Blocks(const WeightView& w, size_t first, size_t count) : ahead_(w, first), left_(count) {
+    rebuild_exponents<kCodeBits>(ahead_, exponents_[0]);
+  }
+
+  const std::byte* block() const { return block_; }
+  const Exponents& exponents() const { return exponents_[turn_]; }
+
+  void next() {
+    block_ = ahead_.block;
+    turn_ = 1 - turn_;
+    if (--left_ == 0) return;
+    ahead_.advance(kCodeBits);
+    rebuild_exponents<kCodeBits>(ahead_, exponents_[1 - turn_]);
+  }
+
+  /// For views that are in memory and not in a cache.
+  void ask_ahead() const {
+    for (size_t line = 0; line < packed_block_bytes(kCodeBits); line += 64) {
+      __builtin_prefetch(ahead_.block + kPrefetchBytes + line);
+    }
+    __builtin_prefetch(ahead_.escapes + 64);
+  }
+
+ private:
+  PackedCursor ahead_;
+  const std::byte* block_ = nullptr;
+  size_t left_;
+  size_t turn_ = 1;
+  Exponents exponents_[2];
+};
+
 template <size_t kCodeBits>
 const std::byte* unpack(const WeightView& w, size_t begin, size_t count, std::byte* scratch) {
-  return unpack_blocks<kCodeBits>(w, begin, count, scratch,
-                                  [](const PackedCursor& at, std::byte* out) {
-                                    Exponents exponents;
-                                    rebuild_exponents<kCodeBits>(at, exponents);
-                                    for_units([&]<size_t u>() {
-                                      store_half<0, u>(half<u, 0>(at.block, exponents), out);
-                                      store_half<1, u>(half<u, 1>(at.block, exponents), out);
-                                    });
-                                  });
+  const size_t first = begin / kPackedBlock;
+  const size_t end = (begin + count + kPackedBlock - 1) / kPackedBlock;
+  Blocks<kCodeBits> blocks(w, first, end - first);
+  std::byte* out = scratch;
+  for (size_t b = first; b < end; ++b, out += 2 * kPackedBlock) {
+    blocks.next();
+    for_units([&]<size_t u>() {
+      store_half<0, u>(half<u, 0>(blocks.block(), blocks.exponents()), out);
+      store_half<1, u>(half<u, 1>(blocks.block(), blocks.exponents()), out);
+    });
+  }
+  return scratch + 2 * (begin % kPackedBlock);
 }
 
 /// The sum of lanes 8h .. 8h + 7 goes on by half h of a unit.
@@ -147,24 +179,20 @@ void matvec(const WeightView& w, Range rows, const float* x, float* y) {
   const size_t blocks = w.cols / kPackedBlock;
   for_far_rows(rows, [&](const size_t(&numbers)[kStreams]) {
     static_assert(kStreams == 2);
-    PackedCursor a(w, numbers[0] * blocks);
-    PackedCursor b(w, numbers[1] * blocks);
-    Exponents exponents_a;
-    Exponents exponents_b;
+    Blocks<kCodeBits> a(w, numbers[0] * blocks, blocks);
+    Blocks<kCodeBits> b(w, numbers[1] * blocks, blocks);
     Lanes sum_a = zero_lanes();
     Lanes sum_b = zero_lanes();
     for (size_t i = 0; i < w.cols; i += kPackedBlock) {
-      ask_ahead<kCodeBits>(a);
-      ask_ahead<kCodeBits>(b);
-      rebuild_exponents<kCodeBits>(a, exponents_a);
-      rebuild_exponents<kCodeBits>(b, exponents_b);
+      a.ask_ahead();
+      b.ask_ahead();
+      a.next();
+      b.next();
       for_units([&]<size_t u>() {
         const float* in = x + i + u * kPackedUnit;
-        sum_a = add_unit<u>(a.block, exponents_a, in, sum_a);
-        sum_b = add_unit<u>(b.block, exponents_b, in, sum_b);
+        sum_a = add_unit<u>(a.block(), a.exponents(), in, sum_a);
+        sum_b = add_unit<u>(b.block(), b.exponents(), in, sum_b);
       });
-      a.advance(kCodeBits);
-      b.advance(kCodeBits);
     }
     y[numbers[0]] = reduce(sum_a);
     y[numbers[1]] = reduce(sum_b);
@@ -175,6 +203,7 @@ template <size_t kCodeBits>
 struct PackedRows {
   static constexpr size_t kBits = 8 + kCodeBits;
   static constexpr size_t kElements = kTileElementsMax;  // whole blocks
+  static constexpr size_t kColumns = kTileColumnsMax;    // few passes: unpacking is dear
   template <class V>
   using Steps = PairSteps<V>;
 

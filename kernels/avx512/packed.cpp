@@ -18,6 +18,7 @@ template <size_t kCodeBits>
 struct PackedRows {
   static constexpr size_t kBits = 8 + kCodeBits;
   static constexpr size_t kElements = kTileElementsMax;  // whole blocks
+  static constexpr size_t kColumns = kTileColumnsMax;    // few passes: unpacking is dear
   template <class V>
   using Steps = PairSteps<V>;
 
