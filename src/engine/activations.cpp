@@ -118,7 +118,7 @@ std::span<float> carve_all(const model::Config& c, const StepShape& shape, Sourc
   a.sources = source.template carve<float>(c.attn_res_sources() * rows * width);
   a.hidden = carve_rows(source, rows, width);
   a.hidden_packed = carve_rows(source, rows, packed_pairs_length(width));
-  a.conv_next = source.template carve<float>(3 * (c.conv_kernel - 1) * c.kda_width());
+  a.conv_next = source.template carve<float>((c.conv_kernel - 1) * c.kda_width());
   a.small = source.template carve<float>(Activations::small_floats(c));
   a.mix = source.template carve<float>(width);
   a.exp_a = source.template carve<float>(c.kda_heads);

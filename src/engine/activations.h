@@ -76,7 +76,7 @@ struct Activations {
   MlaBuffers mla;
   DenseBuffers dense;
   MoeBuffers moe;
-  std::span<float> conv_next;        // [3, conv_kernel-1, kda_width]
+  std::span<float> conv_next;        // [conv_kernel-1, kda_width]: of q, k or v
   std::span<float> small;            // widened small tensors of a layer
   std::span<float> mix;              // [hidden_size]: norm_w * proj_w
   std::span<float> exp_a;            // [kda_heads]
