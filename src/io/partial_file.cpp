@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/all_zero.h"
 #include "base/check.h"
 #include "base/log.h"
 #include "io/direct_file.h"
@@ -74,11 +75,6 @@ bool still_named(int fd, const std::filesystem::path& path) {
   struct stat named {};
   return ::fstat(fd, &opened) == 0 && ::stat(path.c_str(), &named) == 0 &&
          opened.st_ino == named.st_ino && opened.st_dev == named.st_dev;
-}
-
-bool all_zero(std::span<const std::byte> bytes) {
-  return bytes[0] == std::byte{0} &&
-         std::memcmp(bytes.data(), bytes.data() + 1, bytes.size() - 1) == 0;
 }
 
 void write_fully(int fd, const std::filesystem::path& path, uint64_t offset,

@@ -142,6 +142,7 @@ Manifest describe_trunk(const PackInput& input, const PackOptions& options) {
 
 uint64_t plan_checksum(const Manifest& described, CodecChoice codec) {
   std::vector<std::byte> plan = serialize(described);
+  plan.push_back(static_cast<std::byte>(kTrunkVersion));
   plan.push_back(static_cast<std::byte>(codec));
   return checksum(plan);
 }

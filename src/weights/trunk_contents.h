@@ -16,8 +16,8 @@ namespace k3::weights {
 /// a tensor's size contradicts the list of tensors.
 Manifest describe_trunk(const PackInput& input, const PackOptions& options);
 
-/// Checksum of everything in it and of the choice of codec: equal only for trunk files that would
-/// be equal.
+/// Checksum of everything in it, of the version of the format and of the choice of codec: equal
+/// only for trunk files that would be equal.
 uint64_t plan_checksum(const Manifest& described, CodecChoice codec);
 
 /// Why an existing trunk file does not serve for the one that `described` would become; empty if it

@@ -9,6 +9,7 @@
 #include <set>
 #include <unordered_map>
 
+#include "base/all_zero.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "io/block_buffer.h"
@@ -25,11 +26,6 @@ namespace {
 // Runs of zeros shorter than this are written: a hole is only worth a block of the file system.
 constexpr uint64_t kBlock = kTrunkAlignment;
 constexpr uint64_t kWindow = 64u << 20;
-
-bool all_zero(std::span<const std::byte> bytes) {
-  return bytes.empty() ||
-         (bytes[0] == std::byte{0} && std::equal(bytes.begin() + 1, bytes.end(), bytes.begin()));
-}
 
 /// Checksums of chunks that are zero throughout, by size: there are few sizes, and hashing zeros
 /// would be most of the work on a sparse checkpoint.
@@ -84,7 +80,6 @@ class TrunkWriter {
     if (options.codec != CodecChoice::kRaw) {
       for (auto& buffer : raw_buffers_) buffer.resize(largest);
     }
-    progress_.chunk_count = manifest_.chunks.size();
   }
 
   PackResult run() {
@@ -274,8 +269,7 @@ class TrunkWriter {
     file_.write(0, std::as_bytes(std::span(&header, 1)));
     file_.truncate(end_ + manifest.size());
     file_.commit();
-    return {progress_.raw_done, progress_.stored_done, Bytes{end_ + manifest.size()},
-            progress_.resumed};
+    return {progress_.resumed};
   }
 
   uint64_t hash(const WorkItem& item, bool data, std::span<const std::byte> bytes) {

@@ -13,7 +13,6 @@ namespace k3::weights {
 
 struct PackProgress {
   uint64_t chunks_done;
-  uint64_t chunk_count;
   Bytes raw_done;
   Bytes raw_total;
   Bytes stored_done;
@@ -42,10 +41,7 @@ struct PackInput {
 };
 
 struct PackResult {
-  Bytes raw;
-  Bytes stored;
-  Bytes file;
-  Bytes resumed;
+  Bytes resumed;  // raw bytes found finished in a partial file of an interrupted run
 };
 
 /// Free space below which packing is not begun: all that the trunk takes raw, or for a lossless
