@@ -114,11 +114,6 @@ std::string embedding_name() {
   return fmt::format("{}embed_tokens.weight", kModel);
 }
 
-std::string expert_name(uint32_t layer, uint32_t expert, ExpertPart part) {
-  return fmt::format("{}layers.{}.{}{}.{}", kModel, layer, kExperts, expert,
-                     kPartNames[static_cast<size_t>(part)]);
-}
-
 std::optional<weights::ExpertName> parse_expert_name(std::string_view name) {
   if (!eat(name, kModel) || !eat(name, "layers.")) return std::nullopt;
   const std::optional<uint32_t> layer = eat_number(name);

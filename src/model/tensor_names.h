@@ -13,7 +13,6 @@ namespace k3::model {
 
 std::string tensor_name(uint32_t layer, Role role);  // layer is ignored for output roles
 std::string embedding_name();
-std::string expert_name(uint32_t layer, uint32_t expert, weights::ExpertPart part);
 
 /// Recognises language_model.model.layers.L.block_sparse_moe.experts.E.wN.weight_{packed,scale}.
 std::optional<weights::ExpertName> parse_expert_name(std::string_view name);

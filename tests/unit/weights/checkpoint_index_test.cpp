@@ -11,6 +11,7 @@
 #include "model/tensor_names.h"
 #include "model/trunk_order.h"
 #include "support/checkpoint_maker.h"
+#include "support/expert_name.h"
 #include "support/messages.h"
 #include "support/test_data.h"
 
@@ -94,7 +95,7 @@ void expect_places(const fs::path& dir, const CheckpointSpec& spec, const Checkp
     for (uint32_t e = 0; e < request.experts_per_layer; ++e) {
       const ExpertLocation& expert = index.expert(rank, e);
       for (size_t part = 0; part < kExpertParts; ++part) {
-        expect(model::expert_name(request.expert_layers[rank], e, static_cast<ExpertPart>(part)),
+        expect(test::expert_name(request.expert_layers[rank], e, static_cast<ExpertPart>(part)),
                expert.shard, expert.offset[part]);
       }
     }
