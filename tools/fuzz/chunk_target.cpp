@@ -69,16 +69,19 @@ Buffer unpacked(const kernels::Kernels& k, const kernels::WeightView& view, kern
   return {first, first + 2 * count};
 }
 
-/// Products of all rows with two columns.
+/// Products of all rows with two columns, and with the first alone: that is other code.
 std::vector<float> products(const kernels::Kernels& k, const kernels::WeightView& view) {
   constexpr size_t kColumns = 2;
   const size_t stride = kernels::packed_pairs_length(view.cols);
-  std::vector<float> x(view.cols), packed(kColumns * stride), y(kColumns * view.rows);
+  std::vector<float> x(view.cols), packed(kColumns * stride);
+  std::vector<float> y((kColumns + 1) * view.rows);
   for (size_t c = 0; c < kColumns; ++c) {
     for (size_t i = 0; i < view.cols; ++i) x[i] = 0.25F * static_cast<float>(i % 7 + c) - 1;
     k.pack_pairs(x.data(), view.cols, packed.data() + c * stride);
   }
   k.matmul_packed(view, {0, view.rows}, {packed.data(), kColumns, stride}, {y.data(), view.rows});
+  k.matmul_packed(view, {0, view.rows}, {packed.data(), 1, stride},
+                  {y.data() + kColumns * view.rows, view.rows});
   return y;
 }
 
