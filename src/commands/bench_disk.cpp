@@ -108,7 +108,7 @@ void add_bench_disk(CLI::App& bench) {
       ->check(CLI::ExistingPath);
   sub->add_option("--seconds", command->seconds, "At most, for each figure")
       ->capture_default_str()
-      ->check(CLI::Range(0.001, 60.0));
+      ->check(number_between(0.001, 60));
   add_json(*sub, command->output);
   add_verbosity(*sub, command->output);
   sub->footer("Examples:\n  k3 bench disk /models/k3\n  k3 bench disk /models/k3/trunk.k3 --json");

@@ -10,6 +10,7 @@
 #include "commands/commands.h"
 #include "commands/model_tokenizer.h"
 #include "commands/options.h"
+#include "commands/output_place.h"
 #include "commands/prompt_input.h"
 #include "commands/receipt.h"
 #include "commands/run_options.h"
@@ -198,9 +199,20 @@ void end_complete(const GenerateCommand& command, FinishReason reason,
   if (not_saved) std::rethrow_exception(not_saved);
 }
 
+void check_places(const GenerateCommand& command) {
+  const std::filesystem::path trunk = command.run.trunk.value_or(command.run.model / "trunk.k3");
+  const auto check = [&](const std::optional<std::filesystem::path>& place, const char* option) {
+    if (place) refuse_place_of_model(*place, option, command.run.model, trunk);
+  };
+  check(command.sequence.save, "--save");
+  check(command.sequence.prompt_cache, "--prompt-cache");
+  check(command.dump_logits, "--dump-logits");
+}
+
 void run_generate(const GenerateCommand& command) {
   apply_verbosity(command.output);
   const auto tokenizer = find_tokenizer(command.run.model);
+  check_places(command);
   const std::vector<uint32_t> prompt = whole_prompt(command, tokenizer);
   SequenceFiles files(command.sequence, prompt);
   const std::unique_ptr<Engine> engine = open_engine(command, tokenizer, prompt);
@@ -237,7 +249,7 @@ void add_generate(CLI::App& app) {
   add_prompt_options(*sub, command->prompt);
   sub->add_option("-n,--max-tokens", command->max_tokens, "New tokens at most")
       ->capture_default_str()
-      ->check(CLI::NonNegativeNumber)
+      ->check(count_from(0))
       ->group("Generation");
   sub->add_flag("--ignore-eos", command->ignore_eos, "Go on after ids that end a text")
       ->group("Generation");

@@ -1,5 +1,9 @@
 #include "commands/options.h"
 
+#include <fmt/format.h>
+
+#include <charconv>
+
 #include "base/log.h"
 #include "k3/error.h"
 
@@ -27,6 +31,28 @@ void add_model(CLI::App& command, std::filesystem::path& model) {
   command.add_option("MODEL", model, "Checkpoint directory: config.json and the shards")
       ->required()
       ->type_name("DIR");
+}
+
+CLI::Validator count_from(uint64_t least) {
+  const auto check = [least](const std::string& text) -> std::string {
+    uint64_t count = 0;
+    const char* const end = text.data() + text.size();
+    const auto [rest, error] = std::from_chars(text.data(), end, count);
+    if (error == std::errc() && rest == end && count >= least) return "";
+    return fmt::format("`{}`: expected a whole number from {} on", text, least);
+  };
+  return {check, fmt::format("from {}", least)};
+}
+
+CLI::Validator number_between(double least, double most) {
+  const auto check = [=](const std::string& text) -> std::string {
+    double number = 0;
+    const char* const end = text.data() + text.size();
+    const auto [rest, error] = std::from_chars(text.data(), end, number);
+    if (error == std::errc() && rest == end && number >= least && number <= most) return "";
+    return fmt::format("`{}`: expected a number from {} to {}", text, least, most);
+  };
+  return {check, fmt::format("in [{} - {}]", least, most)};
 }
 
 CLI::Option* add_size(CLI::App& command, const std::string& name, std::optional<Bytes>& size,

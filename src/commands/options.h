@@ -25,6 +25,10 @@ void apply_verbosity(const Output& output);
 /// The required positional MODEL: a checkpoint directory.
 void add_model(CLI::App& command, std::filesystem::path& model);
 
+/// Checks of options: a whole number from `least` on; a number between two others, which NaN is not.
+CLI::Validator count_from(uint64_t least);
+CLI::Validator number_between(double least, double most);
+
 /// A size such as 8G, 8GiB, 8.5G or 500M.
 CLI::Option* add_size(CLI::App& command, const std::string& name, std::optional<Bytes>& size,
                       const std::string& help);

@@ -176,12 +176,12 @@ void add_plan(CLI::App& app) {
   CLI::App* sub = app.add_subcommand("plan", "How a budget would be divided, and what it buys");
   add_run_options(*sub, command->run);
   sub->add_option("--prompt-tokens", command->prompt_tokens, "Length of the prompt to plan for")
-      ->check(CLI::PositiveNumber)
+      ->check(count_from(1))
       ->capture_default_str()
       ->group("Memory");
   sub->add_option("--disk-gbps", command->disk_gbps,
                   "Speed of the drive, 10^9 bytes a second [measured]")
-      ->check(CLI::PositiveNumber)
+      ->check(number_between(1e-6, 1e6))
       ->group("Diagnostics");
   add_json(*sub, command->output);
   add_verbosity(*sub, command->output);

@@ -219,11 +219,15 @@ class Planner {
   }
 
   [[noreturn]] void refuse(Bytes budget, Bytes least) const {
-    const std::string found =
-        fmt::format("a budget of {} cannot hold this run: {} is the least that would do",
-                    format_bytes(budget), format_bytes(usable(least)));
+    const bool given = in_.budget.has_value();
+    const std::string found = fmt::format(
+        "a budget of {}{} cannot hold this run: {} is the least that would do",
+        format_bytes(budget), given ? "" : ", all that is safe here,", format_bytes(usable(least)));
     if (total(floor_division(), 1) + kProcessVaries > budget) {
-      throw Error(ErrorKind::kBudget, found + "; give a larger --budget");
+      throw Error(ErrorKind::kBudget,
+                  found + (given ? "; give a larger --budget"
+                                 : "; free memory, or raise the limit of this process (cgroup, "
+                                   "ulimit -v)"));
     }
     uint64_t low = 1, high = in_.context;
     while (low < high) {

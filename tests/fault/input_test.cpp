@@ -121,6 +121,9 @@ TEST(Input, NumbersThatOverflowOrMakeNoSenseAreRefusedInOneLine) {
                                                    {"-n", "1e3"},
                                                    {"-c", "18446744073709551615"},
                                                    {"-c", "0"},
+                                                   {"-c", "99999999999999999999"},
+                                                   {"-b", "0"},
+                                                   {"-b", "-1"},
                                                    {"-t", "0"},
                                                    {"-t", "-3"},
                                                    {"-t", "18446744073709551615"},
@@ -138,6 +141,7 @@ TEST(Input, NumbersThatOverflowOrMakeNoSenseAreRefusedInOneLine) {
     SCOPED_TRACE(std::string(c.option) + " " + c.value);
     const K3Result result = run_k3(generate_command(fault_model(), {c.option, c.value}));
     expect_one_line(result, result.exit_code == 5 ? 5 : 2);
+    EXPECT_LT(result.err.size(), 300u) << result.err;
   }
 }
 

@@ -141,7 +141,8 @@ TEST_F(ModelCopy, PathsOfAnyFormLeadToTheSameBits) {
 std::map<std::string, std::pair<uintmax_t, fs::file_time_type>> listing(const fs::path& directory) {
   std::map<std::string, std::pair<uintmax_t, fs::file_time_type>> entries;
   for (const auto& entry : fs::recursive_directory_iterator(directory)) {
-    entries[entry.path().string()] = {entry.file_size(), entry.last_write_time()};
+    const uintmax_t bytes = entry.is_directory() ? 0 : entry.file_size();
+    entries[entry.path().string()] = {bytes, entry.last_write_time()};
   }
   return entries;
 }
@@ -160,6 +161,24 @@ TEST_F(ModelCopy, NothingIsWrittenBesideTheModelButTheTrunkFileWhenAskedFor) {
     run_k3({.args = args});
     EXPECT_EQ(listing(model_), before) << args[0];
     EXPECT_EQ(fs::last_write_time(model_), touched) << args[0];
+  }
+}
+
+TEST_F(ModelCopy, NoOptionWritesOverTheModelOrItsTrunkFile) {
+  const fs::path trunk = dir_.path() / "t.k3", blob = dir_.path() / "blob";
+  fs::copy_file(fault_trunk(false), trunk);
+  const fs::path shard = model_ / "model-00003-of-000014.safetensors";
+  fs::rename(shard, blob);
+  fs::create_symlink(blob, shard);
+  const auto before = listing(dir_.path());
+  for (const char* option : {"--save", "--dump-logits", "--prompt-cache"}) {
+    for (const fs::path& place : {trunk, blob, shard, model_ / "new", model_, model_ / "../t.k3"}) {
+      SCOPED_TRACE(option + (" " + place.string()));
+      K3Command command = generate_command(model_, {option, place.string()});
+      command.args[command.args.size() - 3] = trunk.string();
+      expect_one_line(run_k3(command), 2);
+      EXPECT_EQ(listing(dir_.path()), before);
+    }
   }
 }
 
