@@ -19,8 +19,8 @@ struct BlockAllocator {
   std::byte* allocate(size_t bytes) {
     return static_cast<std::byte*>(::operator new (bytes, std::align_val_t{kBlockSize}));
   }
-  void deallocate(std::byte* memory, size_t bytes) {
-    ::operator delete (memory, bytes, std::align_val_t{kBlockSize});
+  void deallocate(std::byte* memory, size_t /*bytes*/) {
+    ::operator delete (memory, std::align_val_t{kBlockSize});
   }
   bool operator==(const BlockAllocator&) const = default;
 };
