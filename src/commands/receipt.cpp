@@ -2,12 +2,10 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <vector>
@@ -28,37 +26,12 @@ UniqueFd open_unnamed(std::string& name) {
   return fd;
 }
 
-/// Whether a file may be an earlier one of logits: by the size of its numbers. Text, integers and
-/// the formats of a checkpoint are far from it when read as floats.
-bool may_be_logits(int fd, uint64_t bytes, const std::string& name) {
-  std::vector<float> values(std::min<uint64_t>(bytes / sizeof(float), 1024));
-  io::read_exactly(fd, 0, std::as_writable_bytes(std::span(values)), name);
-  return bytes % sizeof(float) == 0 && std::ranges::all_of(values, [](float x) {
-           return x == 0 || (std::abs(x) > 1e-20f && std::abs(x) < 1e6f);
-         });
-}
-
-/// What is there is overwritten if it is an earlier file of logits, or nothing that keeps bytes.
-UniqueFd open_named(const std::string& name) {
-  UniqueFd fd(::open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
-  struct stat status {};
-  if (!fd.valid() || ::fstat(fd.get(), &status) != 0 || !S_ISREG(status.st_mode)) return fd;
-  if (!may_be_logits(fd.get(), static_cast<uint64_t>(status.st_size), name)) {
-    throw Error(ErrorKind::kUsage,
-                fmt::format("{} exists and holds no logits: not replaced; name another place with "
-                            "--dump-logits",
-                            name));
-  }
-  if (::ftruncate(fd.get(), 0) != 0) fd.reset();
-  return fd;
-}
-
 }  // namespace
 
 LogitsFile::LogitsFile(const std::optional<std::filesystem::path>& path) {
   if (path) {
     name_ = path->string();
-    fd_ = open_named(name_);
+    fd_.reset(::open(name_.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
   } else {
     fd_ = open_unnamed(name_);
   }
