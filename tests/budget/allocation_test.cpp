@@ -6,12 +6,7 @@
 
 #include "k3/engine.h"
 #include "support/engine_runs.h"
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define K3_COUNTS_ALLOCATIONS 0
-#else
-#define K3_COUNTS_ALLOCATIONS 1
-#endif
+#include "support/sanitizers.h"
 
 namespace {
 std::atomic<bool> counting{false};
@@ -22,7 +17,7 @@ std::atomic<uint64_t> allocations{0};
 }
 }  // namespace
 
-#if K3_COUNTS_ALLOCATIONS
+#if !K3_SANITIZED
 extern "C" {
 void* __libc_malloc(size_t size);
 void* __libc_calloc(size_t count, size_t size);
@@ -72,9 +67,7 @@ uint64_t allocations_of_steps(const PackedModel& model, const char* io, uint64_t
 }
 
 TEST(Allocations, AreCounted) {
-#if !K3_COUNTS_ALLOCATIONS
-  GTEST_SKIP() << "a sanitizer owns malloc";
-#endif
+  if (kSanitized) GTEST_SKIP() << "a sanitizer owns malloc";
   allocations = 0;
   counting = true;
   delete new std::string(100, 'x');
@@ -83,9 +76,7 @@ TEST(Allocations, AreCounted) {
 }
 
 TEST(Allocations, ThereAreNoneOnTheStepsPath) {
-#if !K3_COUNTS_ALLOCATIONS
-  GTEST_SKIP() << "a sanitizer owns malloc";
-#endif
+  if (kSanitized) GTEST_SKIP() << "a sanitizer owns malloc";
   const PackedModel model("tiny-k3");
   for (const uint64_t budget_times : {1, 4}) {
     EXPECT_EQ(allocations_of_steps(model, "pread", budget_times), 0u) << budget_times;

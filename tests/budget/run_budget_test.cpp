@@ -75,6 +75,7 @@ void expect_bounded(const BudgetModel& model, size_t length, const std::vector<u
 
 /// With K3_FULL_BUDGET set: twenty lengths at the floor, twice and eight times (three minutes).
 TEST(Budget, BoundsThePeakAndChangesNoBitForPromptsOfAllLengths) {
+  if (kSanitized) GTEST_SKIP() << "a sanitizer's memory is in the peak too";
   const BudgetModel model("tiny-k3");
   if (std::getenv("K3_FULL_BUDGET") == nullptr) {
     for (const size_t length : {1, 7, 64, 256}) expect_bounded(model, length, {1, 2, 8});

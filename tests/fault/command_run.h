@@ -39,6 +39,21 @@ inline const std::string& undisturbed_receipt() {
   return receipt;
 }
 
+/// A budget of which little is left for keeping weights: a run reads most of the trunk for each
+/// token.
+inline const std::string& small_budget() {
+  constexpr uint64_t kLeft = 2'600'000;
+  static const std::string budget = [] {
+    const K3Result plan =
+        run_k3({.args = {"plan", fault_model().string(), "--trunk", fault_trunk(false).string(),
+                         "--budget", "10G", "--disk-gbps", "1", "-c", "64", "--json"},
+                .program = K3_FAULTY_BINARY});
+    const Json json = parse_json(plan.out, "stdout");
+    return std::to_string(json.at("least_budget_bytes").get<uint64_t>() + kLeft);
+  }();
+  return budget;
+}
+
 /// Ended by itself with this code and one line on standard error.
 inline void expect_one_line(const K3Result& result, int exit_code) {
   EXPECT_EQ(result.exit_code, exit_code) << "signal " << result.signal << ": " << result.err;

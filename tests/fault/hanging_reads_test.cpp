@@ -21,7 +21,7 @@ std::vector<std::string> generate_args(std::vector<std::string> more = {}) {
   std::vector<std::string> args = {
       "generate", fault_model().string(), "--trunk",  fault_trunk(false).string(),
       "-q",       "--ignore-eos",         "-n",       "40",
-      "-p",       "In the beginning",     "--budget", "20M"};
+      "-p",       "In the beginning",     "--budget", small_budget()};
   args.insert(args.end(), more.begin(), more.end());
   return args;
 }
@@ -83,7 +83,7 @@ TEST(HangingReads, AFailureOfAnotherReadEndsTheRunAllTheSame) {
 TEST(HangingReads, AnInterruptEndsScoreToo) {
   const K3Result result =
       run_k3(faulty({"score", fault_model().string(), "--trunk", fault_trunk(false).string(), "-q",
-                     "--budget", "20M", fault_model() / "README.md"},
+                     "--budget", small_budget(), fault_model() / "README.md"},
                     "hang_read=40,interrupts=1"));
   expect_one_line(result, 130);
   EXPECT_EQ(result.out, "");

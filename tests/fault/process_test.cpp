@@ -11,6 +11,7 @@
 
 #include "fault/command_run.h"
 #include "support/messages.h"
+#include "support/sanitizers.h"
 
 namespace k3::test {
 namespace {
@@ -99,9 +100,7 @@ TEST(Process, FewDescriptorsAndLittleLockedMemoryChangeNothing) {
 }
 
 TEST(Process, ALimitOfAddressSpaceIsMetOrRefusedInOneLine) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "sanitizers need address space of their own";
-#endif
+  if (kSanitized) GTEST_SKIP() << "sanitizers need address space of their own";
   size_t refused = 0;
   for (rlim_t limit = 24'000'000; limit < 400'000'000; limit += limit / 3) {
     K3Command command = generate_command(fault_model(), {"--budget", "30M"});
@@ -212,7 +211,8 @@ TEST_F(ModelCopy, WithoutProcABudgetIsAllThatIsNeeded) {
   }
   const std::string out = (dir_.path() / "out").string();
   std::string line = K3_BINARY;
-  for (const std::string& arg : generate_command(fault_model(), {"--budget", "200M"}).args) {
+  for (const std::string& arg :
+       generate_command(fault_model(), {"--budget", budget_text(200'000'000)}).args) {
     line += " '" + arg + "'";
   }
   const std::string script = "umount -l /proc; " + line + " > '" + out + "'";

@@ -105,7 +105,7 @@ TEST(Streams, APipeThatDoesNotBlockGetsEverything) {
 }
 
 TEST(Streams, AfterAFailureTheJsonObjectHoldsWhatThereIsAndSaysWhy) {
-  K3Command command = text_run({"-n", "40", "--budget", "20M", "--json"});
+  K3Command command = text_run({"-n", "40", "--budget", small_budget(), "--json"});
   command.program = K3_FAULTY_BINARY;
   command.env = {{"K3_TEST_FAULTS", "fail_read=1500"}};
   const K3Result result = run_k3(command);

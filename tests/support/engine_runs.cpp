@@ -77,7 +77,8 @@ RunResult run_engine(const PackedModel& model, const std::vector<uint32_t>& prom
   EngineOptions options = engine_options(model, prompt.size(), new_tokens);
   options.batch_rows = setting.batch;
   options.threads = setting.threads;
-  options.budget = model.least_budget(prompt.size() + new_tokens) * setting.budget_times;
+  options.budget =
+      model.least_budget(prompt.size() + new_tokens) * setting.budget_times + kSanitizersGrowth;
   const auto engine = Engine::open(options);
   ReceiptHooks kept;
   engine->generate(prompt, {.max_tokens = new_tokens, .eos_ids = {}, .stop_ids = {}}, kept.hooks());

@@ -8,9 +8,14 @@
 #include <vector>
 
 #include "k3/engine.h"
+#include "support/sanitizers.h"
 #include "support/test_data.h"
 
 namespace k3::test {
+
+/// What a sanitizer makes a process grow by from one engine to the next: a budget just above the
+/// least that was told before must hold that too.
+inline constexpr Bytes kSanitizersGrowth{kSanitized ? 64'000'000 : 0};
 
 /// A small model of tests/data, packed, that takes as many positions as a test wants.
 class PackedModel {

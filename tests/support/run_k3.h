@@ -22,9 +22,9 @@ struct K3Command {
   std::map<int, rlim_t> limits = {};            // soft and hard, such as {RLIMIT_NOFILE, 64}
   std::filesystem::path directory = {};         // working directory; empty: the test's own
   std::filesystem::path program = K3_BINARY;
-  std::chrono::seconds patience{120};           // then the program is killed and timed_out set
-  int out = -1;                                 // standard output; -1: a pipe to K3Result::out
-  bool ignores_interrupts = false;              // started as a script starts a background job
+  std::chrono::seconds patience{120};  // then the program is killed and timed_out set
+  int out = -1;                        // standard output; -1: a pipe to K3Result::out
+  bool ignores_interrupts = false;     // started as a script starts a background job
 };
 
 struct K3Result {

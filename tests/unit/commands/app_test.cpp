@@ -13,6 +13,7 @@
 #include "commands/app.h"
 #include "k3/error.h"
 #include "support/run_k3.h"
+#include "support/sanitizers.h"
 #include "support/test_data.h"
 
 namespace {
@@ -20,6 +21,7 @@ namespace {
 using k3::test::data_dir;
 using k3::test::K3Command;
 using k3::test::K3Result;
+using k3::test::kSanitized;
 using k3::test::run_k3;
 
 K3Result k3_with(std::vector<std::string> args) {
@@ -100,9 +102,7 @@ TEST(App, AForcedInstructionSetThatDoesNotExistIsExitTwo) {
 }
 
 TEST(App, MemoryThatRunsOutIsExitFiveWithOneLine) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "sanitizers need more address space than this test allows";
-#endif
+  if (kSanitized) GTEST_SKIP() << "sanitizers need more address space than this test allows";
   // Enough to start the program; not enough for the text and its ids.
   const K3Result result = run_k3({.args = {"tokenize", (data_dir() / "tiny-k3").string(), "-"},
                                   .input = std::string(32u << 20, 'a'),

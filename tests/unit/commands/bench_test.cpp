@@ -12,6 +12,7 @@
 #include "kernels/dispatch.h"
 #include "support/checkpoint_maker.h"
 #include "support/run_k3.h"
+#include "support/sanitizers.h"
 #include "support/test_data.h"
 
 namespace {
@@ -88,7 +89,8 @@ class BenchStep : public testing::Test {
     std::ofstream(shape) << tiny_config().dump();
   }
   Json step(std::vector<std::string> more = {}) const {
-    more.insert(more.begin(), {"step", "--shape", shape, "--budget", "400M", "-t", "2"});
+    more.insert(more.begin(),
+                {"step", "--shape", shape, "--budget", budget_text(400'000'000), "-t", "2"});
     return bench_json(std::move(more));
   }
   TempDir dir;
@@ -149,7 +151,8 @@ class OneCpu {
 };
 
 TEST_F(BenchStep, ComputesOnThePhysicalCoresThatItMayUse) {
-  const std::vector<std::string> args{"step", "--shape", shape, "--budget", "400M"};
+  const std::vector<std::string> args{"step", "--shape", shape, "--budget",
+                                      budget_text(400'000'000)};
   EXPECT_EQ(bench_json(args)["threads"], read_host_limits().usable_cores);
   const OneCpu one;
   EXPECT_EQ(bench_json(args)["threads"], 1);

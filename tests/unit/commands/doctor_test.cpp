@@ -11,6 +11,7 @@
 #include "base/json.h"
 #include "support/checkpoint_maker.h"
 #include "support/run_k3.h"
+#include "support/sanitizers.h"
 #include "support/test_data.h"
 
 namespace {
@@ -154,6 +155,7 @@ TEST_F(DoctorCommand, ShardsMayHaveAnyName) {
 }
 
 TEST_F(DoctorCommand, TooLittleMemoryIsNotFitWithOrWithoutATrunk) {
+  if (kSanitized) GTEST_SKIP() << "sanitizers need more address space than this test allows";
   // 148 MB of address space: less than the margin that is kept and the least budget.
   const K3Command command{.args = {"doctor", model.string()}, .limits = {{RLIMIT_AS, 148'000'000}}};
   K3Result result = run_k3(command);

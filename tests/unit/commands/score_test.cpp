@@ -7,6 +7,7 @@
 
 #include "base/json.h"
 #include "support/run_k3.h"
+#include "support/sanitizers.h"
 #include "support/test_data.h"
 
 namespace {
@@ -30,7 +31,8 @@ class ScoreCommand : public testing::Test {
   static std::string text_file() { return data_dir() / "goldens" / "tiny-k3.perplexity.txt"; }
 
   static K3Result score(std::vector<std::string> more, const std::string& input = "") {
-    more.insert(more.begin(), {"score", model(), "--trunk", trunk(), "--budget", "200M"});
+    more.insert(more.begin(),
+                {"score", model(), "--trunk", trunk(), "--budget", budget_text(200'000'000)});
     return run_k3({.args = std::move(more), .input = input});
   }
   static Json reference() {

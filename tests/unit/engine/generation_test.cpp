@@ -6,6 +6,7 @@
 #include "model/config.h"
 #include "support/faulty_run.h"
 #include "support/messages.h"
+#include "support/sanitizers.h"
 
 namespace k3::engine {
 namespace {
@@ -22,7 +23,7 @@ TEST(Generate, HooksMayBeLeftOut) {
 TEST(Generate, AnyNumberOfNewTokensIsCountedBesideThePrompt) {
   EngineOptions options = test::fault_options(test::fault_model(), test::fault_trunk(false));
   options.plan_only = true;
-  options.budget = Bytes{1'000'000'000};
+  options.budget = Bytes{test::budget_of(1'000'000'000)};
   options.prompt_tokens = 10;
   const uint64_t most = model::load_config(test::fault_model()).max_position_embeddings;
   for (const uint64_t new_tokens : {UINT64_MAX, UINT64_MAX - 9, most + 1}) {

@@ -22,6 +22,7 @@
 #include "support/fault_reader.h"
 #include "support/messages.h"
 #include "support/run_k3.h"
+#include "support/sanitizers.h"
 
 namespace k3::test {
 namespace {
@@ -30,6 +31,7 @@ namespace fs = std::filesystem;
 using Ids = std::vector<uint32_t>;
 
 constexpr uint64_t kVocabulary = 256;
+constexpr uint64_t kBudget = budget_of(100'000'000);
 
 Ids joined(Ids a, const Ids& b) {
   a.insert(a.end(), b.begin(), b.end());
@@ -65,7 +67,7 @@ class Snapshots : public testing::Test {
   static EngineOptions options(const Ids& prompt, uint64_t new_tokens) {
     EngineOptions options;
     options.model = shared_model->path();
-    options.budget = Bytes{100'000'000};
+    options.budget = Bytes{kBudget};
     options.threads = 1;
     options.prompt_tokens = prompt.size();
     options.new_tokens = new_tokens;
@@ -233,7 +235,7 @@ TEST_F(Snapshots, AFailedStepIsUndoneAndTheSequenceCanBeSaved) {
   const Ids prompt = some_ids(12, kVocabulary);
   const Ids all = joined(prompt, run(options(prompt, 6), 6).ids);
   EngineOptions with = options(prompt, 6);
-  with.budget = shared_model->least_budget(18) + Bytes{200'000};
+  with.budget = shared_model->least_budget(18) + Bytes{200'000} + kSanitizersGrowth;
   const uint64_t reads = count_reads(with, 6);
   for (const uint64_t tenths : {1, 3, 5, 7, 9}) {
     const Faults faults{.fail_read = 1 + reads * tenths / 10};
@@ -265,7 +267,7 @@ TEST_F(Snapshots, AnEngineGoesOnAfterAFailedStepWithTheBitsOfAFreshRun) {
   const Ids prompt = some_ids(12, kVocabulary);
   const std::string fresh = run(options(prompt, 6), 6).receipt;
   EngineOptions with = options(prompt, 6);
-  with.budget = shared_model->least_budget(18) + Bytes{200'000};
+  with.budget = shared_model->least_budget(18) + Bytes{200'000} + kSanitizersGrowth;
   const uint64_t reads = count_reads(with, 6);
   uint64_t failures = 0;
   for (uint64_t n = 1; n < reads; n += 1 + reads / 25) {
@@ -392,8 +394,8 @@ TEST_F(Snapshots, OneOfACacheThatEndsWhileItIsReadLeavesTheBitsOfAFreshRun) {
 class SavedByTheProgram : public Snapshots {
  protected:
   K3Result generate(std::vector<std::string> more, std::map<int, rlim_t> limits = {}) const {
-    more.insert(more.begin(),
-                {"generate", shared_model->path().string(), "--ignore-eos", "--budget", "100M"});
+    more.insert(more.begin(), {"generate", shared_model->path().string(), "--ignore-eos",
+                               "--budget", std::to_string(kBudget)});
     return run_k3({.args = std::move(more), .limits = std::move(limits)});
   }
 };
@@ -420,8 +422,8 @@ TEST_F(SavedByTheProgram, APlaceThatCannotBeWrittenIsRefusedBeforeTheRun) {
 
 TEST_F(SavedByTheProgram, AnInterruptedRunIsSavedAndGoesOnWithTheSameBits) {
   K3Process process(
-      {.args = {"generate", shared_model->path().string(), "--ignore-eos", "-q", "--budget", "100M",
-                "--ids", "1,2,3", "-n", "8000", "--save", file.string()}});
+      {.args = {"generate", shared_model->path().string(), "--ignore-eos", "-q", "--budget",
+                std::to_string(kBudget), "--ids", "1,2,3", "-n", "8000", "--save", file.string()}});
   process.read_out(50);
   process.send_signal(SIGINT);
   const K3Result interrupted = process.wait();
