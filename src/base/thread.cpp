@@ -14,7 +14,12 @@
 namespace k3 {
 namespace {
 
+// ThreadSanitizer keeps several hundred kilobytes of its own in every stack.
+#if defined(__SANITIZE_THREAD__)
+constexpr size_t kStackBytes = 2048 * 1024;
+#else
 constexpr size_t kStackBytes = 512 * 1024;
+#endif
 
 struct Start {
   std::string name;
