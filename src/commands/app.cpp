@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
@@ -27,7 +28,10 @@ constexpr AddCommand kCommands[] = {
     add_score, add_tokenize, add_detokenize, add_bench,  add_version,
 };
 
-volatile std::sig_atomic_t interrupt_seen = 0;
+// Set by the signal handler, read by the computing and the watching thread: a sig_atomic_t is for
+// one thread only.
+std::atomic<bool> interrupt_seen = false;
+static_assert(std::atomic<bool>::is_always_lock_free);
 bool stdout_reader_gone = false;
 std::string last_words;  // what end_on_interrupt() leaves for the signal handler
 
@@ -121,7 +125,7 @@ int parse_and_run(CLI::App& app, int argc, char** argv) {
 }
 
 void note_interrupt(int) {
-  interrupt_seen = 1;
+  interrupt_seen = true;
 }
 
 void end_now(int) {
@@ -211,7 +215,7 @@ void watch_interrupts() {
 }
 
 bool interrupted() {
-  return interrupt_seen != 0;
+  return interrupt_seen;
 }
 
 void throw_if_interrupted(std::string_view message) {
