@@ -25,7 +25,8 @@ void apply_verbosity(const Output& output);
 /// The required positional MODEL: a checkpoint directory.
 void add_model(CLI::App& command, std::filesystem::path& model);
 
-/// Checks of options: a whole number from `least` on; a number between two others, which NaN is not.
+/// Checks of options: a whole number from `least` on; a number between two others, which NaN is
+/// not.
 CLI::Validator count_from(uint64_t least);
 CLI::Validator number_between(double least, double most);
 
