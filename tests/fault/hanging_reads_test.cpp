@@ -68,15 +68,16 @@ TEST(HangingReads, ASecondInterruptEndsTheProcessAtOnce) {
   EXPECT_TRUE(result.signal == SIGINT || result.exit_code == 130) << result.err;
 }
 
+// The other read must be under way whatever the hanging one keeps from being asked for: so are the
+// first chunks of a run, and a read before the hanging one.
 TEST(HangingReads, AFailureOfAnotherReadEndsTheRunAllTheSame) {
-  for (const std::string faults : {"hang_read=1500,fail_read=1501", "hang_read=1502,fail_read=1501",
-                                   "hang_read=1501,fail_read=1503"}) {
+  for (const std::string faults :
+       {"hang_read=1,fail_read=2", "hang_read=2,fail_read=3", "hang_read=1502,fail_read=1501"}) {
     SCOPED_TRACE(faults);
     const K3Result result = run_k3(faulty(generate_args(), faults));
     expect_one_line(result, 4);
     EXPECT_TRUE(mentions(result.err, "Input/output error")) << result.err;
     EXPECT_TRUE(whole_text().starts_with(result.out));
-    EXPECT_FALSE(result.out.empty());
   }
 }
 
