@@ -74,8 +74,6 @@ HostLimits read_host_limits(const std::string& root) {
   if (const uint64_t space = soft_limit(RLIMIT_AS); space != UINT64_MAX) {
     limits.address_space = Bytes{space};
   }
-  limits.memlock_bytes = soft_limit(RLIMIT_MEMLOCK);
-  limits.open_files = soft_limit(RLIMIT_NOFILE);
   limits.usable_cores = physical_cores(root, affinity_mask());
   if (cgroup.cpu_quota) limits.usable_cores = std::min(limits.usable_cores, *cgroup.cpu_quota);
   return limits;

@@ -16,8 +16,6 @@ struct HostLimits {
   std::optional<Bytes> cgroup_limit;   // lowest limit of the cgroup (v1 or v2) and its parents
   std::optional<Bytes> cgroup_used;    // usage there less what page cache could give back
   std::optional<Bytes> address_space;  // RLIMIT_AS, if limited
-  uint64_t memlock_bytes = 0;          // RLIMIT_MEMLOCK; 2^64 - 1: not limited
-  uint64_t open_files = 0;             // RLIMIT_NOFILE; likewise
   size_t usable_cores = 1;  // physical cores in the affinity mask, at most the cgroup CPU quota
 };
 

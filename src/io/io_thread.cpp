@@ -134,7 +134,7 @@ struct IoThread::State {
   bool interrupted = false;
   double wait_seconds = 0;
   IoStats stats;                    // `counters` when a piece last ended
-  const ReadJob* failed = nullptr;  // ended with an error and not requested again
+  const ReadJob* failed = nullptr;  // ended with an error that nobody has been told of
 
   Thread thread;  // last: it uses all above
 
@@ -146,6 +146,7 @@ struct IoThread::State {
   // Computing threads.
   void enqueue(ReadJob& job, Lane lane);
   void block(std::unique_lock<std::mutex>& lock, const ReadJob& job);
+  void forget_failure(const ReadJob& job);
   void stop();
 
   // The I/O thread.
@@ -197,6 +198,12 @@ void IoThread::State::block(std::unique_lock<std::mutex>& lock, const ReadJob& j
     const bool hangs = stats.reads == reads;
     if (failed != nullptr && hangs) throw_read_error(*failed, files.path(failed->file));
   }
+}
+
+/// Its owner knows of it, and may give the job's memory back.
+void IoThread::State::forget_failure(const ReadJob& job) {
+  const std::lock_guard lock(mutex);
+  if (failed == &job) failed = nullptr;
 }
 
 void IoThread::State::stop() {
@@ -399,12 +406,17 @@ void IoThread::wait(ReadJob& job) {
     state_->wait_seconds += seconds_between(start, Clock::now());
     if (!done(job)) throw Error(ErrorKind::kInterrupted, "interrupted");
   }
-  if (job.error != 0) throw_read_error(job, state_->files.path(job.file));
+  if (job.error == 0) return;
+  state_->forget_failure(job);
+  throw_read_error(job, state_->files.path(job.file));
 }
 
 void IoThread::settle(ReadJob& job) {
-  std::unique_lock lock(state_->mutex);
-  state_->job_done.wait(lock, [&] { return done(job); });
+  {
+    std::unique_lock lock(state_->mutex);
+    state_->job_done.wait(lock, [&] { return done(job); });
+  }
+  state_->forget_failure(job);
 }
 
 void IoThread::interrupt() {

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <vector>
 
+#include "base/all_zero.h"
 #include "base/check.h"
 #include "kernels/dispatch.h"
 #include "kernels/packed.h"
@@ -188,10 +189,6 @@ class Packer {
   std::byte* escape_;
   std::byte* block_;
 };
-
-bool all_zero(std::span<const std::byte> bytes) {
-  return bytes[0] == std::byte{0} && std::equal(bytes.begin() + 1, bytes.end(), bytes.begin());
-}
 
 size_t code_bits_of(Codec codec) {
   return codec == Codec::kPacked4 ? 4 : 3;

@@ -367,6 +367,26 @@ TEST_F(IoThreadTest, AWaitForAReadThatHangsEndsWithTheFailureOfAnother) {
   control_->release = true;
 }
 
+TEST_F(IoThreadTest, AFailureThatSomebodyWasToldOfEndsNoLaterWait) {
+  test::Faults faults;
+  faults.fail_read = 1;
+  faults.hang_read = 2;
+  hang_time_ = std::chrono::milliseconds(20);
+  IoThread& thread = start_with(faults);
+  ReadJob& failing = make_job(0, 10);
+  thread.request(failing, Lane::kUrgent);
+  EXPECT_TRUE(test::mentions(failure(thread, failing), "at 0 (10 bytes"));
+  ReadJob& slow = make_job(10'000, 10);
+  thread.request(slow, Lane::kUrgent);
+  std::thread releaser([&control = *control_] {
+    while (!control.hanging) std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));  // several times the hang time
+    control.release = true;
+  });
+  EXPECT_TRUE(test::mentions(failure(thread, slow), "at 10000 (10 bytes"));  // its own, in the end
+  releaser.join();
+}
+
 TEST_F(IoThreadTest, TheDestructorWaitsForReadsInFlightAndDropsTheRest) {
   test::Faults faults;
   faults.hang_read = 1;
