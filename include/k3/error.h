@@ -6,7 +6,7 @@
 #pragma once
 
 #include <stdexcept>
-#include <string>
+#include <string_view>
 
 namespace k3 {
 
@@ -40,7 +40,8 @@ constexpr int exit_code(ErrorKind kind) {
 
 class Error : public std::runtime_error {
  public:
-  Error(ErrorKind kind, const std::string& message) : std::runtime_error(message), kind_(kind) {}
+  /// What would break the line, or act on a terminal, is written as escapes (base/one_line.h).
+  Error(ErrorKind kind, std::string_view message);
   ErrorKind kind() const { return kind_; }
 
  private:

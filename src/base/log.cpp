@@ -3,6 +3,8 @@
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include "base/one_line.h"
+
 namespace k3::log {
 namespace {
 
@@ -44,7 +46,8 @@ spdlog::logger& logger() {
 }
 
 void write(Level level, std::string_view message) {
-  logger().log(to_spdlog(level), spdlog::string_view_t(message.data(), message.size()));
+  if (from_spdlog(logger().level()) < level) return;
+  logger().log(to_spdlog(level), spdlog::string_view_t(one_line(message)));
 }
 
 }  // namespace

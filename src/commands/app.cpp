@@ -5,7 +5,6 @@
 #include <poll.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <csignal>
@@ -14,6 +13,7 @@
 #include <new>
 #include <string>
 
+#include "base/one_line.h"
 #include "commands/commands.h"
 #include "k3/error.h"
 
@@ -55,10 +55,8 @@ const char* clear_line() {
   return ::isatty(STDERR_FILENO) != 0 ? "\r\x1b[K" : "";
 }
 
-/// A message is one line whatever it was made from.
-int fail(std::string message, int code) {
-  std::replace(message.begin(), message.end(), '\n', ' ');
-  say("k3: " + message + "\n");
+int fail(std::string_view message, int code) {
+  say("k3: " + one_line(message) + "\n");
   return code;
 }
 

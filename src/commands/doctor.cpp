@@ -12,6 +12,7 @@
 
 #include "base/host.h"
 #include "base/json.h"
+#include "base/one_line.h"
 #include "commands/app.h"
 #include "commands/commands.h"
 #include "commands/drive_speeds.h"
@@ -56,7 +57,7 @@ struct Examination {
   std::string next;                     // the command to run
 
   void line(std::string_view topic, std::string_view what) {
-    text += fmt::format("{:<8}  {}\n", topic, what);
+    text += fmt::format("{:<8}  {}\n", topic, one_line(what));
   }
 };
 
@@ -357,8 +358,7 @@ void examine_files(const DoctorCommand& command, Examination& found) {
     found.next = fmt::format("k3 verify {} --hashes", command.model->string());
     return;
   }
-  std::error_code ignored;
-  if (fs::exists(command.trunk_path(), ignored)) {
+  if (io::is_there(command.trunk_path())) {
     checkpoint.reset();  // a run does not hold it, and the plan counts what is resident
     examine_trunk(command, found);
   } else {
@@ -377,7 +377,7 @@ void finish(const DoctorCommand& command, Examination& found) {
   found.line("verdict", fit                         ? "fit"
                         : !found.incomplete.empty() ? "the checkpoint is not complete"
                                                     : "this machine is not fit");
-  found.text += fmt::format("next: {}\n", found.next);
+  found.text += fmt::format("next: {}\n", one_line(found.next));
   print(command.output.json ? dump_json(found.json) + "\n" : found.text);
   if (fit) return;
   throw Error(found.incomplete.empty() ? ErrorKind::kBudget : ErrorKind::kCheckpoint,

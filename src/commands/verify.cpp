@@ -8,11 +8,13 @@
 #include <vector>
 
 #include "base/json.h"
+#include "base/one_line.h"
 #include "commands/app.h"
 #include "commands/commands.h"
 #include "commands/options.h"
 #include "commands/progress.h"
 #include "engine/opened_model.h"
+#include "io/direct_file.h"
 #include "k3/error.h"
 #include "model/config.h"
 #include "model/trunk_order.h"
@@ -127,7 +129,7 @@ void check_hashes(const VerifyOptions& options, Findings& findings) {
 fs::path trunk_to_check(const VerifyOptions& options) {
   if (!options.trunk.empty()) return options.trunk;
   const fs::path usual = options.model / "trunk.k3";
-  return fs::exists(usual) ? usual : fs::path();
+  return io::is_there(usual) ? usual : fs::path();
 }
 
 Findings verify(const VerifyOptions& options) {
@@ -159,16 +161,19 @@ std::string as_json(const Findings& findings) {
 
 std::string as_text(const fs::path& directory, const Findings& findings) {
   if (findings.problems.empty()) {
-    const std::string trunk = findings.trunk.empty() ? ""
-                                                     : fmt::format("; {}: {} chunks fit",
-                                                                   findings.trunk, findings.chunks);
+    const std::string trunk =
+        findings.trunk.empty()
+            ? ""
+            : fmt::format("; {}: {} chunks fit", one_line(findings.trunk), findings.chunks);
     const std::string hashes =
         findings.hashed == 0 ? "" : fmt::format("; SHA-256 of {} files fit", findings.hashed);
     return fmt::format("{}: ok, {} shards, {} tensors, {}: structure and sizes are right{}{}\n",
-                       directory.string(), findings.shards, findings.tensors,
+                       one_line(directory.string()), findings.shards, findings.tensors,
                        format_bytes(findings.bytes), hashes, trunk);
   }
-  return fmt::format("{}\n", fmt::join(findings.problems, "\n"));
+  std::string lines;
+  for (const std::string& problem : findings.problems) lines += one_line(problem) + "\n";
+  return lines;
 }
 
 void run_verify(const VerifyOptions& options) {

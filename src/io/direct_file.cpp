@@ -94,6 +94,12 @@ void read_exactly(int fd, uint64_t offset, std::span<std::byte> out,
                           error == ENODATA ? "the file ends before that" : std::strerror(error)));
 }
 
+bool is_there(const std::filesystem::path& path) {
+  std::error_code unknown;
+  return std::filesystem::symlink_status(path, unknown).type() !=
+         std::filesystem::file_type::not_found;
+}
+
 std::string read_text_file(const std::filesystem::path& path, Bytes limit) {
   const DirectFile file = DirectFile::open_buffered(path);
   if (file.size() > limit.value) {

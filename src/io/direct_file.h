@@ -48,6 +48,10 @@ class DirectFile {
 void read_exactly(int fd, uint64_t offset, std::span<std::byte> out,
                   const std::filesystem::path& path);
 
+/// False where nothing has this name. A link to nowhere is there, and so is what cannot be looked
+/// at: to open it says what is wrong, where to go on without it would hide that.
+bool is_there(const std::filesystem::path& path);
+
 /// A whole small file; Error(kCheckpoint) when it is missing, unreadable or larger than `limit`.
 std::string read_text_file(const std::filesystem::path& path, Bytes limit);
 

@@ -9,11 +9,13 @@
 namespace k3::weights {
 namespace {
 
+constexpr size_t kNameMax = 255;  // bytes of a file's name in Linux
+
 using Visit = std::function<void(const std::string&, const std::string&)>;
 
 bool is_plain_name(const std::string& name) {
-  return !name.empty() && name != "." && name != ".." && name.find('/') == name.npos &&
-         name.find('\0') == name.npos;
+  return !name.empty() && name.size() <= kNameMax && name != "." && name != ".." &&
+         name.find('/') == name.npos && name.find('\0') == name.npos;
 }
 
 /// Takes the events of the JSON; everything but weight_map is passed over.
@@ -32,7 +34,7 @@ class IndexHandler {
     if (!in_map_) return other("text");
     if (!is_plain_name(value)) {
       return fail(
-          fmt::format("tensor {} is placed in \"{}\", expected the name of a file beside "
+          fmt::format("tensor {} is placed in \"{:.255}\", expected the name of a file beside "
                       "the index",
                       key_, value));
     }
@@ -105,11 +107,18 @@ void read_index_file(const std::filesystem::path& path, const Visit& visit) {
   const auto refuse = [&](std::string_view problem) -> Error {
     return Error(ErrorKind::kCheckpoint, fmt::format("{}: {}", path.string(), problem));
   };
-  if (!std::filesystem::is_regular_file(path)) throw refuse("not a regular file");
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) {
+    throw refuse(error ? error.message() : "not a regular file");
+  }
   std::ifstream file(path, std::ios::binary);
   if (!file) throw refuse("cannot be opened");
   IndexHandler handler(visit);
-  if (!Json::sax_parse(file, &handler)) throw refuse(handler.reason());
+  try {
+    if (!Json::sax_parse(file, &handler)) throw refuse(handler.reason());
+  } catch (const std::ios_base::failure&) {
+    throw refuse("reading it failed; check the file and its drive");
+  }
   if (!handler.map_seen()) throw refuse("weight_map is missing");
 }
 
