@@ -75,9 +75,10 @@ constexpr NamedKind kKinds[] = {
 
 model::Config read_shape(const BenchStepCommand& command) {
   model::Config config;
+  std::error_code error;
   if (command.shape == "official") {
     config = engine::official_shape();
-  } else if (std::filesystem::is_directory(command.shape)) {
+  } else if (std::filesystem::is_directory(command.shape, error)) {
     config = model::load_config(command.shape);
   } else {
     config = model::parse_config(io::read_text_file(command.shape, kConfigMax), command.shape);
@@ -217,17 +218,17 @@ void add_bench_step(CLI::App& bench) {
                   "\"official\" (the released model), a config.json or a checkpoint directory")
       ->capture_default_str();
   sub->add_option("--layers", command->layers, "The first so many layers alone")
-      ->check(CLI::Range(1, 1000));
+      ->transform(count_between(1, 1000));
   sub->add_option("--rows", command->rows, "Tokens of the prompt")
       ->capture_default_str()
-      ->check(CLI::Range(1, 100000));
+      ->transform(count_between(1, 100000));
   sub->add_option("--steps", command->steps, "Decode steps; their mean counts")
       ->capture_default_str()
-      ->check(CLI::Range(1, 1000));
+      ->transform(count_between(1, 1000));
   add_size(*sub, "--budget", command->budget, "Memory, as for generate");
   sub->add_option("-t,--threads", command->threads,
                   "Threads [physical cores that this process may use]")
-      ->check(CLI::Range(1, 1024));
+      ->transform(count_between(1, 1024));
   add_json(*sub, command->output);
   add_verbosity(*sub, command->output);
   sub->footer(

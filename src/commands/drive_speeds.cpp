@@ -21,7 +21,8 @@ constexpr size_t kExpertsInFlight = 4;
 /// Some of those that are there, evenly over their names, whatever the index calls them.
 std::vector<fs::path> some_shards(const fs::path& model) {
   std::vector<std::string> names = weights::list_shards(model).names;
-  std::erase_if(names, [&](const std::string& name) { return !fs::exists(model / name); });
+  std::error_code error;
+  std::erase_if(names, [&](const std::string& name) { return !fs::exists(model / name, error); });
   std::vector<fs::path> some;
   const size_t count = std::min(kShardsMeasured, names.size());
   for (size_t i = 0; i < count; ++i)
@@ -36,7 +37,8 @@ double seconds_at(Bytes bytes, double gbps) {
 }  // namespace
 
 std::vector<fs::path> files_to_measure(const fs::path& path) {
-  if (!fs::is_directory(path)) return {path};
+  std::error_code error;
+  if (!fs::is_directory(path, error)) return {path};
   std::vector<fs::path> shards = some_shards(path);
   if (!shards.empty()) return shards;
   throw Error(ErrorKind::kCheckpoint,

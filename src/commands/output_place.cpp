@@ -13,8 +13,8 @@ namespace fs = std::filesystem;
 
 bool lies_in(const fs::path& place, const fs::path& directory) {
   std::error_code error;
-  const fs::path inner = fs::weakly_canonical(fs::absolute(place), error);
-  const fs::path outer = fs::weakly_canonical(fs::absolute(directory), error);
+  const fs::path inner = fs::weakly_canonical(fs::absolute(place, error), error);
+  const fs::path outer = fs::weakly_canonical(fs::absolute(directory, error), error);
   return std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end()).first == outer.end();
 }
 

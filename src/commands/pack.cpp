@@ -87,7 +87,8 @@ std::string existing_difference(const fs::path& target, const Checkpoint& checkp
 /// True when the target is there already, complete and fitting.
 bool already_packed(const PackCommand& command, const fs::path& target,
                     const Checkpoint& checkpoint, const weights::PackOptions& options) {
-  if (!fs::is_regular_file(target)) return false;
+  std::error_code absent;
+  if (!fs::is_regular_file(target, absent)) return false;  // PartialFile tells what it is
   refuse_foreign_file(target);
   if (command.force) return false;
   const std::string difference = existing_difference(target, checkpoint, options);

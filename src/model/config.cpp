@@ -285,7 +285,7 @@ void add_eos(Config& c, const std::vector<uint32_t>& ids) {
 }
 
 void add_generation_eos(const fs::path& path, Config& c) {
-  if (!fs::exists(path)) return;
+  if (!io::is_there(path)) return;
   const Json json = parse_json(io::read_text_file(path, kConfigBytesMax), path.string());
   const Section section(json, path.string(), "");
   if (!json.is_object()) section.fail("expected a JSON object");

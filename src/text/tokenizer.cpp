@@ -21,17 +21,21 @@ namespace fs = std::filesystem;
 constexpr uintmax_t kFileBytesMax = 256u << 20;  // the released vocabulary has 2.8 MB
 
 std::string read_file(const fs::path& path) {
+  const auto refuse = [&](const std::string& found) {
+    throw Error(ErrorKind::kCheckpoint,
+                fmt::format("cannot read {}: found {}, expected a file of 1 to {} bytes; download "
+                            "it again",
+                            path.string(), found, kFileBytesMax));
+  };
   std::error_code failed;
-  const uintmax_t size = fs::is_regular_file(path, failed) ? fs::file_size(path, failed) : 0;
-  std::string text(size <= kFileBytesMax ? size : 0, '\0');
+  const bool regular = fs::is_regular_file(path, failed);
+  if (failed) refuse(failed.message());
+  if (!regular) refuse("no regular file");  // opening a pipe would wait for its writer
+  const uintmax_t size = fs::file_size(path, failed);
+  std::string text(!failed && size <= kFileBytesMax ? size : 0, '\0');
   std::ifstream in(path, std::ios::binary);
   if (!in.read(text.data(), static_cast<std::streamsize>(text.size())) || text.empty()) {
-    throw Error(
-        ErrorKind::kCheckpoint,
-        fmt::format("cannot read {}: found {}, expected a file of 1 to {} bytes; download "
-                    "it again",
-                    path.string(), failed ? failed.message() : fmt::format("{} bytes", size),
-                    kFileBytesMax));
+    refuse(failed ? failed.message() : fmt::format("{} bytes", size));
   }
   return text;
 }

@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "base/hash.h"
+#include "io/direct_file.h"
 #include "k3/error.h"
 #include "weights/index_file.h"
 #include "weights/model_directory.h"
@@ -78,14 +79,14 @@ std::string describe_form(DType dtype, std::span<const uint64_t> shape) {
 /// The names in the index file, or the one file of a checkpoint without.
 ShardNames find_shards(const fs::path& directory, bool& has_index) {
   require_model_directory(directory);
-  has_index = fs::exists(directory / kIndexFile);
+  has_index = io::is_there(directory / kIndexFile);
   if (has_index) {
     ShardNames shards = read_shard_names(directory / kIndexFile);
     if (!shards.empty()) return shards;
     throw Error(ErrorKind::kCheckpoint,
                 fmt::format("{}: weight_map is empty", (directory / kIndexFile).string()));
   }
-  if (fs::exists(directory / kSingleFile)) return {{kSingleFile, {}}};
+  if (io::is_there(directory / kSingleFile)) return {{kSingleFile, {}}};
   throw Error(ErrorKind::kCheckpoint,
               fmt::format("{}: no {} and no {}; expected the directory of a Kimi K3 checkpoint",
                           directory.string(), kIndexFile, kSingleFile));
@@ -303,7 +304,8 @@ ShardListing list_shards(const fs::path& directory) {
   ShardListing listing;
   for (const auto& [shard, names] : find_shards(directory, has_index)) {
     listing.names.push_back(shard);
-    if (!fs::exists(directory / shard)) listing.missing.push_back(shard);
+    std::error_code error;
+    if (!fs::exists(directory / shard, error)) listing.missing.push_back(shard);
   }
   return listing;
 }

@@ -189,12 +189,12 @@ class Hashing {
 
 std::vector<KnownFile> known_files(const fs::path& directory) {
   const fs::path list = directory / kListName;
-  if (fs::exists(fs::symlink_status(list))) return read_list(list);
+  if (io::is_there(list)) return read_list(list);
   std::vector<KnownFile> files;
   bool any = false;
   for (const PublishedFile& shard : published_shards()) {
     files.push_back({std::string(shard.name), shard.bytes, std::string(shard.sha256)});
-    any = any || fs::exists(directory / shard.name);
+    any = any || io::is_there(directory / shard.name);
   }
   if (any) return files;
   throw Error(ErrorKind::kCheckpoint,

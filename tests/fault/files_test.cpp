@@ -1,5 +1,6 @@
 // Files of a checkpoint that are missing, damaged or something else, as the commands meet them.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cstring>
 #include <fstream>
@@ -139,6 +140,89 @@ TEST(Files, WhatIsNoModelIsExitThreeForEveryCommandSayingWhatItIs) {
       expect_one_line(result, 3);
       EXPECT_TRUE(mentions(result.err, what)) << result.err;
       EXPECT_TRUE(mentions(result.err, "no other format is read")) << result.err;
+    }
+  }
+}
+
+/// Every command that looks at the files of a model.
+std::vector<std::vector<std::string>> commands_on(const fs::path& model, const fs::path& trunk,
+                                                  const fs::path& out) {
+  const std::string m = model.string();
+  const std::string t = trunk.string();
+  return {{"pack", m, "-o", out.string(), "--force", "-q"},
+          {"verify", m, "--trunk", t, "-q"},
+          {"verify", m, "--hashes", "-q"},
+          {"doctor", m, "--trunk", t, "-q"},
+          {"plan", m, "--trunk", t, "--disk-gbps", "1", "-q"},
+          {"generate", m, "--trunk", t, "-p", "The", "-n", "1", "-q"},
+          {"score", m, "--trunk", t, "--ids", "1,2", "-q"},
+          {"tokenize", m, "text"},
+          {"detokenize", m, "1"}};
+}
+
+TEST_F(ModelCopy, APlaceOfAnyFileThatHoldsSomethingElseIsExitThreeAndNeverWaitedFor) {
+  const std::pair<const char*, void (*)(const fs::path&)> kinds[] = {
+      {"pipe", [](const fs::path& file) { ::mkfifo(file.c_str(), 0666); }},
+      {"link to itself", [](const fs::path& f) { fs::create_symlink(f.filename(), f); }},
+      {"link to nowhere", [](const fs::path& file) { fs::create_symlink("nowhere", file); }},
+      {"link to a name too long",
+       [](const fs::path& file) { fs::create_symlink(std::string(300, 'x'), file); }},
+      {"endless device", [](const fs::path& file) { fs::create_symlink("/dev/zero", file); }},
+  };
+  for (const char* name : {"config.json", "generation_config.json", "model.safetensors.index.json",
+                           "model-00005-of-000014.safetensors", "tiktoken.model",
+                           "tokenizer_config.json", "SHA256SUMS", "trunk.k3"}) {
+    for (const auto& [kind, make] : kinds) {
+      restore();
+      fs::remove(model_ / name);
+      make(model_ / name);
+      const fs::path trunk = std::string(name) == "trunk.k3" ? model_ / name : fault_trunk(false);
+      size_t refused = 0;
+      for (const auto& args : commands_on(model_, trunk, dir_.path() / "out.k3")) {
+        SCOPED_TRACE(std::string(name) + ": " + kind + ": " + args[0]);
+        const K3Result result = run_k3({.args = args, .patience = std::chrono::seconds(30)});
+        EXPECT_FALSE(result.timed_out);
+        if (result.exit_code == 0) continue;  // it has no use for this file
+        expect_one_line(result, 3);
+        EXPECT_TRUE(mentions(result.err + result.out, name));
+        ++refused;
+      }
+      EXPECT_GT(refused, 0u) << name << ": " << kind;
+    }
+  }
+}
+
+/// The names that the model's own files give reach messages.
+TEST_F(ModelCopy, NamesThatWouldActOnATerminalReachItAsEscapesOnOneLine) {
+  const std::string evil = R"(\u001b[31mred\u0007\r\nk3: \u009b31m \u2028\u202egnp)";
+  const std::string shard = "model-00001-of-000014.safetensors";
+  const auto index = [&](const std::string& name, const std::string& place) {
+    return std::pair(model_ / "model.safetensors.index.json",
+                     R"({"weight_map": {")" + name + R"(": ")" + place + R"("}})");
+  };
+  const std::pair<fs::path, std::string> files[] = {
+      {model_ / "config.json", "{\"" + evil + "\": 1, \"" + evil + "\": 2}"},
+      {model_ / "config.json", "{\"\xff\": 1}"},
+      index("a", evil),
+      index(evil, shard),
+      index("a", evil + "/"),
+      index("a", R"(x\u0000)"),
+      index("a", std::string(5000, 'x')),
+  };
+  for (const auto& [file, text] : files) {
+    restore();
+    std::ofstream(file) << text;
+    for (const char* command : {"pack", "verify", "doctor"}) {
+      SCOPED_TRACE(command + (": " + text.substr(0, 80)));
+      const K3Result result = run_k3({.args = {command, model_.string(), "-q"}});
+      expect_one_line(result, 3);
+      for (const std::string& said : {result.err, result.out}) {
+        EXPECT_EQ(said.find_first_of(std::string("\x1b\x07\r\0", 4)), std::string::npos) << said;
+        EXPECT_EQ(said.find("\nk3: "), std::string::npos) << said;
+        EXPECT_NO_THROW(Json(said).dump()) << "not UTF-8";
+        EXPECT_EQ(said.find("\xE2\x80\xAE"), std::string::npos);
+      }
+      EXPECT_LT(result.err.size(), 2000u);
     }
   }
 }
