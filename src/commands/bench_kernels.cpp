@@ -120,10 +120,10 @@ void add_bench_kernels(CLI::App& bench) {
   add_size(*sub, "--size", command->size, "Bytes of weights, far more than the caches [2G]");
   sub->add_option("-t,--threads", command->threads,
                   "Threads, measured beside one [physical cores that this process may use]")
-      ->check(CLI::Range(1, 1024));
+      ->transform(count_between(1, 1024));
   sub->add_option("--repetitions", command->repetitions, "Measurements of each; the best counts")
       ->capture_default_str()
-      ->check(CLI::Range(1, 1000));
+      ->transform(count_between(1, 1000));
   add_json(*sub, command->output);
   add_verbosity(*sub, command->output);
   sub->footer("Example:\n  k3 bench kernels --size 4G --json");

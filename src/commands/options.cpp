@@ -3,11 +3,25 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <limits>
 
 #include "base/log.h"
 #include "k3/error.h"
 
 namespace k3::commands {
+namespace {
+
+/// Whether `text` is a count in these bounds; then it is put in its plain form.
+bool take_count(std::string& text, uint64_t least, uint64_t most) {
+  uint64_t count = 0;
+  const char* const end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, count);
+  if (error != std::errc() || rest != end || count < least || count > most) return false;
+  text = fmt::format("{}", count);
+  return true;
+}
+
+}  // namespace
 
 void add_verbosity(CLI::App& command, Output& output) {
   CLI::Option* quiet =
@@ -34,14 +48,21 @@ void add_model(CLI::App& command, std::filesystem::path& model) {
 }
 
 CLI::Validator count_from(uint64_t least) {
-  const auto check = [least](const std::string& text) -> std::string {
-    uint64_t count = 0;
-    const char* const end = text.data() + text.size();
-    const auto [rest, error] = std::from_chars(text.data(), end, count);
-    if (error == std::errc() && rest == end && count >= least) return "";
-    return fmt::format("`{}`: expected a whole number from {} on", text, least);
+  const auto check = [least](std::string& text) {
+    return take_count(text, least, std::numeric_limits<uint64_t>::max())
+               ? std::string()
+               : fmt::format("`{}`: expected a whole number from {} on", text, least);
   };
   return {check, fmt::format("from {}", least)};
+}
+
+CLI::Validator count_between(uint64_t least, uint64_t most) {
+  const auto check = [=](std::string& text) {
+    return take_count(text, least, most)
+               ? std::string()
+               : fmt::format("`{}`: expected a whole number from {} to {}", text, least, most);
+  };
+  return {check, fmt::format("{} to {}", least, most)};
 }
 
 CLI::Validator number_between(double least, double most) {

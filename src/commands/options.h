@@ -25,9 +25,11 @@ void apply_verbosity(const Output& output);
 /// The required positional MODEL: a checkpoint directory.
 void add_model(CLI::App& command, std::filesystem::path& model);
 
-/// Checks of options: a whole number from `least` on; a number between two others, which NaN is
-/// not.
+/// Checks of options: a whole number, always decimal (to CLI11 alone 010 were eight and 0x10
+/// sixteen); a number between two others, which NaN is not. count_from() and count_between() also
+/// drop leading zeros: add them with transform().
 CLI::Validator count_from(uint64_t least);
+CLI::Validator count_between(uint64_t least, uint64_t most);
 CLI::Validator number_between(double least, double most);
 
 /// A size such as 8G, 8GiB, 8.5G or 500M.

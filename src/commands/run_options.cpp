@@ -13,15 +13,15 @@ void add_run_options(CLI::App& command, RunOptions& options) {
            "Upper bound on resident memory, such as 8G [what is safe here]")
       ->group("Memory");
   command.add_option("-c,--context", options.context, "Positions to keep [what the run needs]")
-      ->check(count_from(1))
+      ->transform(count_from(1))
       ->group("Memory");
   command.add_option("-b,--batch", options.batch, "At most so many prompt rows a pass [what fits]")
-      ->check(count_from(1))
+      ->transform(count_from(1))
       ->group("Memory");
   command
       .add_option("-t,--threads", options.threads,
                   "Computing threads [physical cores that this process may use]")
-      ->check(CLI::Range(1, 1024))
+      ->transform(count_between(1, 1024))
       ->group("Memory");
 }
 
