@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <limits>
 #include <memory>
 
 #include "commands/app.h"
@@ -249,11 +250,12 @@ void add_generate(CLI::App& app) {
   add_prompt_options(*sub, command->prompt);
   sub->add_option("-n,--max-tokens", command->max_tokens, "New tokens at most")
       ->capture_default_str()
-      ->check(count_from(0))
+      ->transform(count_from(0))
       ->group("Generation");
   sub->add_flag("--ignore-eos", command->ignore_eos, "Go on after ids that end a text")
       ->group("Generation");
   sub->add_option("--stop-id", command->stop_ids, "End after this token id; repeatable")
+      ->transform(count_between(0, std::numeric_limits<uint32_t>::max()))
       ->group("Generation");
   add_sequence_options(*sub, command->sequence);
   sub->add_option("--dump-logits", command->dump_logits,

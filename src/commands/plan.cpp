@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -65,7 +66,8 @@ DriveSpeeds drive_speeds(const PlanCommand& command) {
 std::vector<WhatIf> what_if(const Engine& engine, const DriveSpeeds& speeds) {
   std::vector<WhatIf> cases;
   for (const uint64_t times : {2, 4}) {
-    const Plan plan = engine.plan_for(engine.plan().budget * times);
+    const uint64_t most = std::numeric_limits<uint64_t>::max() / times;
+    const Plan plan = engine.plan_for(Bytes{std::min(engine.plan().budget.value, most) * times});
     cases.push_back({fmt::format("{} times the memory", times), plan, read_seconds(plan, speeds)});
   }
   if (speeds.one_drive) {
@@ -176,7 +178,7 @@ void add_plan(CLI::App& app) {
   CLI::App* sub = app.add_subcommand("plan", "How a budget would be divided, and what it buys");
   add_run_options(*sub, command->run);
   sub->add_option("--prompt-tokens", command->prompt_tokens, "Length of the prompt to plan for")
-      ->check(count_from(1))
+      ->transform(count_from(1))
       ->capture_default_str()
       ->group("Memory");
   sub->add_option("--disk-gbps", command->disk_gbps,

@@ -26,18 +26,33 @@ UniqueFd open_unnamed(std::string& name) {
   return fd;
 }
 
+/// The rows are read again for the receipt, which no pipe or device gives back.
+void refuse_irregular(const std::filesystem::path& path) {
+  std::error_code error;
+  const std::filesystem::file_status status = std::filesystem::status(path, error);
+  if (!std::filesystem::exists(status) || std::filesystem::is_regular_file(status)) return;
+  throw Error(ErrorKind::kUsage,
+              fmt::format("{} exists and is not a regular file; name another place with "
+                          "--dump-logits",
+                          path.string()));
+}
+
 }  // namespace
 
 LogitsFile::LogitsFile(const std::optional<std::filesystem::path>& path) {
   if (path) {
     name_ = path->string();
+    refuse_irregular(*path);
     fd_.reset(::open(name_.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
   } else {
     fd_ = open_unnamed(name_);
   }
   if (!fd_.valid()) {
-    throw Error(ErrorKind::kUsage, fmt::format("{}: cannot be created for the logits: {}", name_,
-                                               std::strerror(errno)));
+    throw Error(
+        ErrorKind::kUsage,
+        fmt::format("{}: cannot be created for the logits: {}; {}", name_, std::strerror(errno),
+                    path ? "name another place with --dump-logits"
+                         : "set TMPDIR, or name a file with --dump-logits"));
   }
 }
 

@@ -12,8 +12,19 @@
 #include "base/unique_fd.h"
 #include "commands/token_ids.h"
 #include "k3/error.h"
+#include "k3/units.h"
 
 namespace k3::commands {
+namespace {
+
+// Far more than the positions of any model hold, and a bound for what never ends, as /dev/zero.
+constexpr Bytes kInputMax{256u << 20};
+
+std::string name_of(const std::string& file) {
+  return file == "-" ? "standard input" : file;
+}
+
+}  // namespace
 
 std::string read_input(const std::string& file) {
   UniqueFd opened;
@@ -26,13 +37,17 @@ std::string read_input(const std::string& file) {
     if (count == 0) return text;
     if (count > 0) {
       text.append(block.data(), static_cast<size_t>(count));
+      if (Bytes{text.size()} > kInputMax) {
+        throw Error(ErrorKind::kUsage,
+                    fmt::format("{} has more than {}, the most that is taken; give a part of it",
+                                name_of(file), format_bytes(kInputMax)));
+      }
     } else if (errno != EINTR) {
       break;
     }
   }
   throw Error(ErrorKind::kUsage,
-              fmt::format("reading {} failed: {}", file == "-" ? "standard input" : file,
-                          std::strerror(errno)));
+              fmt::format("reading {} failed: {}", name_of(file), std::strerror(errno)));
 }
 
 std::vector<uint32_t> read_ids(const std::string& ids) {

@@ -168,6 +168,10 @@ void check_snapshot_place(const std::filesystem::path& file) {
 }
 
 SnapshotReader::SnapshotReader(const std::filesystem::path& file) : path_(file) {
+  std::error_code error;
+  const bool regular = std::filesystem::is_regular_file(file, error);
+  if (error) refuse(error.message());
+  if (!regular) refuse("it is no regular file");  // opening a pipe would wait for its writer
   fd_.reset(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd_.valid()) refuse(std::strerror(errno));
   read_header();

@@ -1,5 +1,6 @@
 // Prompts, ids and numbers that nobody should give.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include "fault/command_run.h"
 #include "support/messages.h"
@@ -102,6 +103,51 @@ TEST(Input, IdsThatAreNoneAreUsageErrors) {
     K3Command command = generate_command(fault_model());
     command.args[3] = ids;
     expect_one_line(run_k3(command), 2);
+  }
+}
+
+TEST(Input, CountsAreDecimalHoweverTheyAreWritten) {
+  const auto ids_of = [](std::vector<std::string> more) {
+    const K3Result result = run_k3(generate_command(fault_model(), std::move(more)));
+    return result.exit_code == 0 ? Json::parse(result.out).at("ids").size() : 0;
+  };
+  K3Command command = generate_command(fault_model());
+  command.args[5] = "010";  // of -n
+  const K3Result result = run_k3(command);
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(Json::parse(result.out).at("ids").size(), 10u);
+  EXPECT_EQ(ids_of({"-c", "0007", "-b", "08", "-t", "02"}), 3u);
+  for (const char* option : {"-c", "-b", "-t", "--stop-id"}) {
+    for (const char* number : {"0x10", "+5", " 5", "5 ", "1e1", "1'0", "0b11", "0o7"}) {
+      SCOPED_TRACE(std::string(option) + " " + number);
+      expect_one_line(run_k3(generate_command(fault_model(), {option, number})), 2);
+    }
+  }
+}
+
+TEST(Input, ThatNeverEndsIsRefusedWithTheLimit) {
+  const std::string model = fault_model().string();
+  for (const std::vector<std::string>& args : std::vector<std::vector<std::string>>{
+           {"generate", model, "--trunk", fault_trunk(false).string(), "-f", "/dev/zero"},
+           {"score", model, "/dev/zero", "--trunk", fault_trunk(false).string()}}) {
+    const K3Result result = run_k3({.args = args});
+    expect_one_line(result, 2);
+    EXPECT_TRUE(mentions(result.err, "/dev/zero has more than 268 MB"));
+  }
+}
+
+TEST(Input, PlacesThatAreNoFilesAreRefusedBeforeTheRun) {
+  const TempDir dir;
+  const std::string pipe = (dir.path() / "pipe").string();
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0666), 0);
+  for (const char* option : {"--dump-logits", "--save", "--load", "--prompt-cache"}) {
+    for (const std::string& place : {pipe, std::string("/dev/null"), std::string("/dev/zero")}) {
+      SCOPED_TRACE(option + (" " + place));
+      const K3Result result = run_k3(generate_command(fault_model(), {option, place}));
+      expect_one_line(result, std::string(option) == "--load" ? 3 : 2);
+      EXPECT_TRUE(mentions(result.err, place));
+      EXPECT_EQ(result.out, "");
+    }
   }
 }
 

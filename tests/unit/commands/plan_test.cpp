@@ -50,6 +50,10 @@ TEST_F(PlanCommand, LinesSumToTheTotalAndTheTotalStaysInsideTheBudget) {
 }
 
 TEST_F(PlanCommand, PlansABudgetThatNoMachineHasWithoutTakingMemory) {
+  for (const char* budget : {"18446744073709551615", "9223372036854775808"}) {
+    EXPECT_EQ(plan({"--budget", budget, "--disk-gbps", "1"}).exit_code,
+              0);  // four times that overflows
+  }
   const Json json = plan_json({"--budget", "1000T", "--disk-gbps", "1"});
   EXPECT_EQ(json["budget_bytes"], 1'000'000'000'000'000u);
   EXPECT_EQ(json["bytes_per_token"]["trunk"], 0u);
