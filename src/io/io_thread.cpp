@@ -10,6 +10,7 @@
 #include <condition_variable>
 #include <cstring>
 #include <mutex>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -125,6 +126,7 @@ struct IoThread::State {
   size_t reads_in_flight = 0;
   Clock::time_point busy_counted_to;
   IoStats counters;
+  bool warned_of_refusal = false;  // of direct reads, by any file
 
   std::mutex mutex;  // guards all below
   std::condition_variable job_done;
@@ -351,8 +353,14 @@ bool IoThread::State::recover(Piece& piece, int error) {
   const FileId file = piece.job->file;
   if (!files.buffered(file)) {
     files.use_buffered(file);
-    log::warn(fmt::format("{}: direct reads are refused, reading through the page cache",
-                          files.path(file).string()));
+    const std::string note = fmt::format(
+        "{}: direct reads are refused, reading through the page cache", files.path(file).string());
+    // A file system that refuses them refuses them for every shard: one warning says it.
+    if (std::exchange(warned_of_refusal, true)) {
+      log::debug(note);
+    } else {
+      log::warn(note);
+    }
   }
   return true;
 }

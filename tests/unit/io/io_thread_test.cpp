@@ -286,10 +286,12 @@ TEST_F(IoThreadTest, AnEarlyEndInsideOfTheFileIsAnError) {
 TEST_F(IoThreadTest, RefusedDirectReadsAreRepeatedThroughThePageCacheWithOneWarning) {
   test::Faults faults;
   faults.einval_every = 1;
+  const FileId other = add_file(kFileSize);
   IoThread& thread = start_with(faults);
   testing::internal::CaptureStderr();
   expect_reads(thread, make_job(777, 400'000));
   expect_reads(thread, make_job(1'000'001, 400'000));
+  expect_reads(thread, make_job(777, 400'000, other));
   const std::string log = testing::internal::GetCapturedStderr();
   if (control_->spoiled == 0) GTEST_SKIP() << "the file system refuses O_DIRECT by itself";
   EXPECT_NE(log.find(files_.path(FileId{0}).string()), std::string::npos) << log;
