@@ -223,6 +223,7 @@ Bytes future_file_bytes(const weights::TrunkLayout& layout, const Checkpoint& ch
   sum += layout.chunks.size() * (sizeof(weights::ChunkRecord) + sizeof(weights::SegmentRecord));
   sum += uint64_t{checkpoint.config.moe_layers()} * checkpoint.config.num_experts *
          sizeof(weights::ExpertRecord);
+  sum += checkpoint.config.vocab_size * sizeof(uint64_t);  // checksums of the embedding
   return Bytes{sum + (1u << 20)};
 }
 
@@ -249,7 +250,7 @@ Bytes least_budget(const Checkpoint& checkpoint, const weights::TrunkLayout& lay
                                 .expert_slot = slot,
                                 .expert_payload = expert,
                                 .embedding_buffer = weights::EmbeddingReader::bytes_needed(
-                                    {{}, 0, c.vocab_size, c.hidden_size, embedding.dtype}),
+                                    c.hidden_size * weights::dtype_bytes(embedding.dtype)),
                                 .embedding_row = {},
                                 .process = resident_bytes().value_or(Bytes{}),
                                 .index = {},

@@ -100,9 +100,11 @@ bool already_packed(const PackCommand& command, const fs::path& target,
 }
 
 std::string progress_line(const weights::PackProgress& progress, double seconds) {
-  if (progress.experts_done > 0) {
-    return fmt::format("experts {}/{}, {} left", progress.experts_done, progress.expert_count,
-                       remaining_time(seconds, progress.experts_done, progress.expert_count));
+  if (progress.hashed_done > Bytes{}) {
+    return fmt::format(
+        "checksums: {} of {}, {} left", format_bytes(progress.hashed_done),
+        format_bytes(progress.hashed_total),
+        remaining_time(seconds, progress.hashed_done.value, progress.hashed_total.value));
   }
   return fmt::format("packing: {} of {} ({:.0f} %), {:.2f} GB/s, {} left",
                      format_bytes(progress.raw_done), format_bytes(progress.raw_total),
@@ -115,10 +117,12 @@ std::string progress_line(const weights::PackProgress& progress, double seconds)
 weights::PackResult write(const fs::path& target, const Checkpoint& checkpoint,
                           weights::PackOptions options, bool quiet) {
   Progress progress(quiet);
-  double chunks_took = 0;  // seconds, once the experts are at hand
+  double chunks_took = 0;  // seconds
   options.progress = [&](const weights::PackProgress& now) {
-    if (now.experts_done <= 1) chunks_took = now.experts_done == 0 ? 0 : progress.seconds();
-    progress.update([&] { return progress_line(now, progress.seconds() - chunks_took); });
+    const bool hashing = now.hashed_done > Bytes{};
+    if (!hashing) chunks_took = progress.seconds();
+    progress.update(
+        [&] { return progress_line(now, progress.seconds() - (hashing ? chunks_took : 0)); });
   };
   return weights::write_trunk(checkpoint.input, target, options);
 }

@@ -59,8 +59,14 @@ uint64_t choose_context(const EngineOptions& options, const model::Config& confi
 weights::EmbeddingTable embedding_table(const weights::TrunkFile& trunk,
                                         const std::vector<io::FileId>& shards) {
   const weights::ManifestHeader& header = trunk.header();
-  return {shards[header.embedding_shard], header.embedding_offset, header.embedding_rows,
-          header.embedding_cols, static_cast<weights::DType>(header.embedding_dtype)};
+  const uint32_t shard = header.embedding_shard;
+  return {.shard = shards[shard],
+          .shard_name = std::string(trunk.name(trunk.shards()[shard])),
+          .offset = header.embedding_offset,
+          .rows = header.embedding_rows,
+          .cols = header.embedding_cols,
+          .dtype = static_cast<weights::DType>(header.embedding_dtype),
+          .checksums = trunk.embedding_checksums()};
 }
 
 Bytes take_budget(const EngineOptions& options, const HostLimits& limits, Bytes resident) {
@@ -147,8 +153,8 @@ struct Engine::Parts {
         .head_chunk_rows = model.head_chunk_rows(),
         .expert_slot = weights::ExpertCache::slot_bytes(model.trunk),
         .expert_payload = model.expert_payload(),
-        .embedding_buffer = weights::EmbeddingReader::bytes_needed(embedding_table),
-        .embedding_row = Bytes{embedding_table.cols * weights::dtype_bytes(embedding_table.dtype)},
+        .embedding_buffer = weights::EmbeddingReader::bytes_needed(embedding_table.row_bytes()),
+        .embedding_row = Bytes{embedding_table.row_bytes()},
         .process = resident,
         .index = model.trunk.manifest_bytes(),
         .tokenizer = options.tokenizer,
@@ -186,7 +192,8 @@ struct Engine::Parts {
     buffers = Activations::carve(c, shape, *arena);
     embedding = std::make_unique<weights::EmbeddingReader>(
         embedding_table, *io,
-        arena->carve<std::byte>(weights::EmbeddingReader::bytes_needed(embedding_table).value));
+        arena->carve<std::byte>(
+            weights::EmbeddingReader::bytes_needed(embedding_table.row_bytes()).value));
     const bool undo = plan.undo.value > 0;
     sequence.emplace(Sequence{
         .state = *state,
@@ -345,8 +352,9 @@ RunStats Engine::stats() const {
   RunStats stats = parts_->stats;
   const io::IoStats io = parts_->io->stats();
   stats.trunk_bytes = parts_->trunk->stats().streamed_bytes;
-  stats.checksum_retries =
-      parts_->trunk->stats().checksum_retries + parts_->experts->stats().checksum_retries;
+  stats.checksum_retries = parts_->trunk->stats().checksum_retries +
+                           parts_->experts->stats().checksum_retries +
+                           parts_->embedding->checksum_retries();
   stats.expert_bytes = parts_->experts->stats().read_bytes;
   stats.expert_hits = parts_->experts->stats().hits;
   stats.expert_uses = parts_->experts->stats().uses;

@@ -259,14 +259,19 @@ class Builder {
   uint64_t checksum_of(const weights::ChunkRecord& chunk, Content::Kind kind) {
     const auto known = checksums_.find(chunk.stored_bytes);
     if (kind == Content::kWeights && known != checksums_.end()) return known->second;
-    Checksum sum;
-    for (uint64_t at = 0; at < chunk.stored_bytes; at += kBlock) {
-      const auto block = std::span(content_->block(chunk.offset + at, kind));
-      sum.update(block.first(std::min(kBlock, chunk.stored_bytes - at)));
-    }
-    const uint64_t digest = sum.digest();
+    const uint64_t digest = content_checksum(chunk.offset, chunk.stored_bytes, kind);
     if (kind == Content::kWeights) checksums_.emplace(chunk.stored_bytes, digest);
     return digest;
+  }
+
+  uint64_t content_checksum(uint64_t offset, uint64_t bytes, Content::Kind kind) {
+    Checksum sum;
+    for (uint64_t at = offset; at < offset + bytes;) {
+      const uint64_t end = std::min(at / kBlock * kBlock + kBlock, offset + bytes);
+      sum.update(std::span(content_->block(at, kind)).subspan(at % kBlock, end - at));
+      at = end;
+    }
+    return sum.digest();
   }
 
   void place_embedding() {
@@ -276,7 +281,12 @@ class Builder {
     header.embedding_rows = config_.vocab_size;
     header.embedding_cols = config_.hidden_size;
     content_->add_region({end_, Content::kVaried});
-    end_ = weights::align_up(end_ + 2 * header.embedding_rows * header.embedding_cols, kBlock);
+    const uint64_t row_bytes = weights::embedding_row_bytes(header);
+    for (uint64_t row = 0; row < header.embedding_rows; ++row) {
+      manifest_.embedding_checksums.push_back(
+          content_checksum(end_ + row * row_bytes, row_bytes, Content::kVaried));
+    }
+    end_ = weights::align_up(end_ + header.embedding_rows * row_bytes, kBlock);
   }
 
   void place_experts() {

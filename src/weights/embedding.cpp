@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include "base/check.h"
+#include "base/hash.h"
+#include "k3/error.h"
 
 namespace k3::weights {
 namespace {
@@ -11,22 +13,19 @@ std::string describe_row(const io::ReadJob& job) {
 }
 }  // namespace
 
-uint64_t EmbeddingReader::row_bytes(const EmbeddingTable& table) {
-  return table.cols * dtype_bytes(table.dtype);
+uint64_t EmbeddingReader::buffer_stride(uint64_t row_bytes) {
+  return io::block_ceil(row_bytes) + io::kBlockSize;  // a row may straddle one block more
 }
 
-uint64_t EmbeddingReader::buffer_stride(const EmbeddingTable& table) {
-  return io::block_ceil(row_bytes(table)) + io::kBlockSize;  // a row may straddle one block more
-}
-
-Bytes EmbeddingReader::bytes_needed(const EmbeddingTable& table) {
-  return Bytes{buffer_stride(table)} * kWindow;
+Bytes EmbeddingReader::bytes_needed(uint64_t row_bytes) {
+  return Bytes{buffer_stride(row_bytes)} * kWindow;
 }
 
 EmbeddingReader::EmbeddingReader(const EmbeddingTable& table, io::IoThread& io,
                                  std::span<std::byte> memory)
     : table_(table), io_(io), memory_(memory), jobs_(kWindow) {
-  K3_CHECK(memory.size() >= bytes_needed(table).value);
+  K3_CHECK(memory.size() >= bytes_needed(table.row_bytes()).value);
+  K3_CHECK(table.checksums.size() == table.rows);
 }
 
 EmbeddingReader::~EmbeddingReader() {
@@ -38,19 +37,33 @@ void EmbeddingReader::request(std::span<const uint32_t> ids) {
     io::ReadJob& job = jobs_[i];
     io_.settle(job);  // an error may have ended the reading before
     job.file = table_.shard;
-    job.offset = table_.offset + ids[i] * row_bytes(table_);
-    job.length = row_bytes(table_);
-    job.buffer = memory_.data() + i * buffer_stride(table_);
+    job.offset = table_.offset + ids[i] * table_.row_bytes();
+    job.length = table_.row_bytes();
+    job.buffer = memory_.data() + i * buffer_stride(table_.row_bytes());
     job.what = describe_row;
     job.context_id = ids[i];
     io_.request(job, io::Lane::kUrgent);
   }
 }
 
-const std::byte* EmbeddingReader::wait(size_t i) {
-  io_.wait(jobs_[i]);
-  read_bytes_ += jobs_[i].length;
-  return jobs_[i].payload();
+const std::byte* EmbeddingReader::finish(size_t i) {
+  io::ReadJob& job = jobs_[i];
+  const std::span<const std::byte> row(job.payload(), job.length);
+  for (int attempt = 0;; ++attempt) {
+    io_.wait(job);
+    if (checksum(row) == table_.checksums[job.context_id]) break;
+    if (attempt > 0) {
+      throw Error(ErrorKind::kRead,
+                  fmt::format("{}: the bytes at {} ({} bytes, {}) do not match the checksum that "
+                              "was recorded when packing, read twice; check the drive and download "
+                              "the shard again",
+                              table_.shard_name, job.offset, job.length, describe_row(job)));
+    }
+    ++checksum_retries_;
+    io_.request(job, io::Lane::kUrgent);
+  }
+  read_bytes_ += job.length;
+  return row.data();
 }
 
 }  // namespace k3::weights

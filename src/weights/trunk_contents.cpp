@@ -83,6 +83,7 @@ void add_embedding(const PackInput& input, Manifest& manifest) {
   manifest.header.embedding_offset = location.offset;
   manifest.header.embedding_rows = location.shape[0];
   manifest.header.embedding_cols = location.shape[1];
+  manifest.embedding_checksums.resize(location.shape[0]);
 }
 
 template <typename Record>

@@ -11,9 +11,9 @@
 
 namespace k3::weights {
 
-/// Complete but for the chunks' offsets, checksums and what a codec changes, and the expert
-/// checksums' values, which are 0. Reads the sampled blocks of every shard. Error(kCheckpoint) when
-/// a tensor's size contradicts the list of tensors.
+/// Complete but for the chunks' offsets, checksums and what a codec changes, and the values of
+/// the checksums of experts and embedding, which are 0. Reads the sampled blocks of every shard.
+/// Error(kCheckpoint) when a tensor's size contradicts the list of tensors.
 Manifest describe_trunk(const PackInput& input, const PackOptions& options);
 
 /// Checksum of everything in it, of the version of the format and of the choice of codec: equal

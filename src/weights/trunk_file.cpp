@@ -184,12 +184,10 @@ class RecordChecker {
     const ManifestHeader& header = trunk_.header();
     require(header.embedding_shard < trunk_.shards().size() &&
                 header.embedding_dtype <= static_cast<uint32_t>(DType::kF32) &&
-                header.embedding_rows <= UINT32_MAX && header.embedding_cols <= UINT32_MAX / 4,
+                header.embedding_cols <= UINT32_MAX / 4,
             "embedding table");
-    const uint64_t row_bytes =
-        header.embedding_cols * dtype_bytes(static_cast<DType>(header.embedding_dtype));
     require(inside_shard(header.embedding_shard, header.embedding_offset,
-                         header.embedding_rows * row_bytes),
+                         header.embedding_rows * embedding_row_bytes(header)),
             "place of the embedding table");
   }
 
@@ -257,9 +255,7 @@ TrunkFile TrunkFile::in_memory(const std::filesystem::path& path, const Manifest
 
 void TrunkFile::bind_records() {
   header_ = reinterpret_cast<const ManifestHeader*>(manifest_.data());
-  const bool countable = header_->expert_layer_count <= kExpertCountMax &&
-                         header_->experts_per_layer <= kExpertCountMax;
-  if (!countable || manifest_offsets(*header_).end != manifest_.size()) {
+  if (!countable(*header_) || manifest_offsets(*header_).end != manifest_.size()) {
     refuse(path_, "the manifest contradicts itself: its counts do not fit its size");
   }
   const ManifestOffsets at = manifest_offsets(*header_);
@@ -274,6 +270,8 @@ void TrunkFile::bind_records() {
   experts_ = records<ExpertRecord>(manifest_, at.experts, experts);
   expert_checksums_ =
       records<uint64_t>(manifest_, at.expert_checksums, header_->expert_checksum_count);
+  embedding_checksums_ =
+      records<uint64_t>(manifest_, at.embedding_checksums, header_->embedding_rows);
   strings_ = {reinterpret_cast<const char*>(manifest_.data() + at.strings), header_->string_bytes};
 }
 

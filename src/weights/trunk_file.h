@@ -38,6 +38,8 @@ class TrunkFile {
   }
   /// Checksum of an expert's bytes (its six parts in ExpertPart order); null if none were recorded.
   const uint64_t* expert_checksum(size_t layer_rank, uint32_t expert) const;
+  /// Of each row of the embedding table.
+  std::span<const uint64_t> embedding_checksums() const { return embedding_checksums_; }
   std::string_view name(const ShardRecord& shard) const;
   std::string_view name(const TensorRecord& tensor) const;
 
@@ -66,6 +68,7 @@ class TrunkFile {
   std::span<const SegmentRecord> segments_;
   std::span<const ExpertRecord> experts_;
   std::span<const uint64_t> expert_checksums_;
+  std::span<const uint64_t> embedding_checksums_;
   std::string_view strings_;
 };
 

@@ -1,4 +1,4 @@
-// The trunk file, version 1, as bytes (docs/trunk-format.md is the page).
+// The trunk file, version 2, as bytes (docs/trunk-format.md is the page).
 //
 //   [FileHeader, 4096 bytes] [chunk 0] [chunk 1] ... [manifest]
 //
@@ -12,7 +12,7 @@
 namespace k3::weights {
 
 inline constexpr char kTrunkMagic[8] = {'K', '3', 'T', 'R', 'U', 'N', 'K', '\n'};
-inline constexpr uint32_t kTrunkVersion = 1;
+inline constexpr uint32_t kTrunkVersion = 2;
 inline constexpr uint32_t kTrunkAlignment = 4096;
 inline constexpr uint32_t kSegmentAlignment = 64;
 
@@ -33,7 +33,8 @@ struct FileHeader {
 static_assert(sizeof(FileHeader) == 48);
 
 /// The manifest starts with this; the arrays follow in the order of the counts, each starting at a
-/// multiple of 8: shards, tensors, chunks, segments, experts, expert checksums, strings.
+/// multiple of 8: shards, tensors, chunks, segments, experts, expert checksums, embedding checksums
+/// (XXH3-64 of each row of the table), strings.
 struct ManifestHeader {
   uint32_t shard_count;
   uint32_t tensor_count;
@@ -48,7 +49,7 @@ struct ManifestHeader {
   uint32_t embedding_shard;
   uint32_t embedding_dtype;   // weights::DType
   uint64_t embedding_offset;  // of row 0 in the shard
-  uint64_t embedding_rows;
+  uint64_t embedding_rows;    // also the count of the embedding checksums
   uint64_t embedding_cols;
 };
 static_assert(sizeof(ManifestHeader) == 120);

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/hash.h"
+#include "weights/dtype.h"
 
 namespace k3::weights {
 namespace {
@@ -17,6 +18,12 @@ void put(std::vector<std::byte>& bytes, uint64_t offset, const std::vector<Recor
 
 }  // namespace
 
+bool countable(const ManifestHeader& header) {
+  constexpr uint32_t kExpertCountMax = 1u << 24;
+  return header.expert_layer_count <= kExpertCountMax &&
+         header.experts_per_layer <= kExpertCountMax && header.embedding_rows <= UINT32_MAX;
+}
+
 ManifestOffsets manifest_offsets(const ManifestHeader& header) {
   const uint64_t experts = uint64_t{header.expert_layer_count} * header.experts_per_layer;
   ManifestOffsets at{};
@@ -26,13 +33,19 @@ ManifestOffsets manifest_offsets(const ManifestHeader& header) {
   at.segments = at.chunks + uint64_t{header.chunk_count} * sizeof(ChunkRecord);
   at.experts = at.segments + uint64_t{header.segment_count} * sizeof(SegmentRecord);
   at.expert_checksums = at.experts + experts * sizeof(ExpertRecord);
-  at.strings = at.expert_checksums + uint64_t{header.expert_checksum_count} * sizeof(uint64_t);
+  at.embedding_checksums =
+      at.expert_checksums + uint64_t{header.expert_checksum_count} * sizeof(uint64_t);
+  at.strings = at.embedding_checksums + header.embedding_rows * sizeof(uint64_t);
   at.end = at.strings + header.string_bytes;
   return at;
 }
 static_assert(sizeof(ShardRecord) % 8 == 0 && sizeof(TensorRecord) % 8 == 0 &&
               sizeof(ChunkRecord) % 8 == 0 && sizeof(SegmentRecord) % 8 == 0 &&
               sizeof(ExpertRecord) % 8 == 0);  // so that every array starts at a multiple of 8
+
+uint64_t embedding_row_bytes(const ManifestHeader& header) {
+  return header.embedding_cols * dtype_bytes(static_cast<DType>(header.embedding_dtype));
+}
 
 uint32_t Manifest::add_string(std::string_view text) {
   const auto offset = static_cast<uint32_t>(strings.size());
@@ -50,6 +63,7 @@ void count_records(Manifest& manifest) {
   header.string_bytes = static_cast<uint32_t>(manifest.strings.size());
   K3_CHECK(manifest.experts.size() ==
            uint64_t{header.expert_layer_count} * header.experts_per_layer);
+  K3_CHECK(manifest.embedding_checksums.size() == header.embedding_rows);
 }
 
 std::vector<std::byte> serialize(const Manifest& manifest) {
@@ -62,6 +76,7 @@ std::vector<std::byte> serialize(const Manifest& manifest) {
   put(bytes, at.segments, manifest.segments);
   put(bytes, at.experts, manifest.experts);
   put(bytes, at.expert_checksums, manifest.expert_checksums);
+  put(bytes, at.embedding_checksums, manifest.embedding_checksums);
   if (!manifest.strings.empty()) {
     std::memcpy(bytes.data() + at.strings, manifest.strings.data(), manifest.strings.size());
   }

@@ -21,12 +21,16 @@ struct ManifestOffsets {
   uint64_t segments;
   uint64_t experts;
   uint64_t expert_checksums;
+  uint64_t embedding_checksums;
   uint64_t strings;
   uint64_t end;
 };
-/// The two counts of experts must not exceed kExpertCountMax: then nothing overflows.
+/// Whether the counts are small enough for manifest_offsets() not to overflow.
+bool countable(const ManifestHeader& header);
+/// The header must be countable.
 ManifestOffsets manifest_offsets(const ManifestHeader& header);
-inline constexpr uint32_t kExpertCountMax = 1u << 24;
+/// Bytes of one row of the embedding table.
+uint64_t embedding_row_bytes(const ManifestHeader& header);
 
 struct Manifest {
   ManifestHeader header{};  // counts are filled in by serialize()
@@ -36,6 +40,7 @@ struct Manifest {
   std::vector<SegmentRecord> segments;
   std::vector<ExpertRecord> experts;
   std::vector<uint64_t> expert_checksums;
+  std::vector<uint64_t> embedding_checksums;
   std::string strings;
 
   /// Appends a name to the strings and returns its offset.

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
+#include <numeric>
 #include <set>
 #include <unordered_map>
 
@@ -76,6 +78,9 @@ class TrunkWriter {
       end_bound_ = align_up(end_bound_ + chunk.stored_bytes, kTrunkAlignment);
       progress_.raw_total += Bytes{chunk.raw_bytes};
     }
+    progress_.hashed_total =
+        Bytes{manifest_.header.embedding_rows * embedding_row_bytes(manifest_.header) +
+              manifest_.expert_checksums.size() * expert_bytes()};
     for (auto& buffer : buffers_) buffer.resize(align_up(largest, kTrunkAlignment));
     if (options.codec != CodecChoice::kRaw) {
       for (auto& buffer : raw_buffers_) buffer.resize(largest);
@@ -87,6 +92,7 @@ class TrunkWriter {
     TrunkJournal journal(file_, journal_shape());
     resume(journal);
     write_chunks(journal);
+    hash_embedding();
     if (options_.expert_checksums) hash_experts(journal);
     return finish();
   }
@@ -228,18 +234,48 @@ class TrunkWriter {
     report();
   }
 
+  /// Not in the journal: the table is a fiftieth of the trunk.
+  void hash_embedding() {
+    const ManifestHeader& header = manifest_.header;
+    const uint64_t row_bytes = embedding_row_bytes(header);
+    const uint64_t step = std::max<uint64_t>(1, kChunkBytes / row_bytes);  // rows read at once
+    std::array<std::vector<std::byte>, kWorkThreads> rows;
+    auto make = [&](const WorkItem& item) {
+      const uint64_t begin = item.index * step;
+      const auto sums = std::span(manifest_.embedding_checksums).subspan(begin);
+      const uint64_t count = std::min<uint64_t>(step, sums.size());
+      std::vector<std::byte>& bytes = rows[item.thread];
+      bytes.resize(count * row_bytes);
+      sources_[item.thread].read(header.embedding_shard,
+                                 header.embedding_offset + begin * row_bytes, bytes);
+      for (uint64_t i = 0; i < count; ++i) {
+        sums[i] = checksum(std::span(bytes).subspan(i * row_bytes, row_bytes));
+      }
+    };
+    auto take = [&](const WorkItem& item) {
+      const uint64_t done = std::min((item.index + 1) * step, header.embedding_rows);
+      progress_.hashed_done = Bytes{done * row_bytes};
+      report();
+    };
+    run_in_order(0, (header.embedding_rows + step - 1) / step, make, take);
+  }
+
   void hash_experts(TrunkJournal& journal) {
-    progress_.experts_done = experts_done_;
-    progress_.expert_count = manifest_.experts.size();
+    progress_.hashed_done += Bytes{experts_done_ * expert_bytes()};
     auto make = [&](const WorkItem& item) {
       manifest_.expert_checksums[item.index] = expert_checksum(item);
     };
     auto take = [&](const WorkItem& item) {
       journal.add_expert_checksum(item.index, manifest_.expert_checksums[item.index]);
-      ++progress_.experts_done;
+      progress_.hashed_done += Bytes{expert_bytes()};
       report();
     };
     run_in_order(experts_done_, manifest_.experts.size(), make, take);
+  }
+
+  uint64_t expert_bytes() const {
+    const auto& parts = manifest_.header.expert_part_bytes;
+    return std::accumulate(std::begin(parts), std::end(parts), uint64_t{0});
   }
 
   uint64_t expert_checksum(const WorkItem& item) {

@@ -16,9 +16,9 @@ struct PackProgress {
   Bytes raw_done;
   Bytes raw_total;
   Bytes stored_done;
-  Bytes resumed;          // found finished in a partial file of an interrupted run
-  uint64_t experts_done;  // with expert_checksums: after all chunks
-  uint64_t expert_count;
+  Bytes resumed;      // found finished in a partial file of an interrupted run
+  Bytes hashed_done;  // of the embedding table and, if asked for, the experts: after all chunks
+  Bytes hashed_total;
 };
 
 struct PackOptions {

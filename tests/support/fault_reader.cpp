@@ -87,7 +87,9 @@ void FaultReader::collect(std::chrono::milliseconds timeout) {
   for (io::ReadCompletion& completion : completions) {
     const Spoil& spoil = spoils_.at(completion.tag);
     completion.result = std::min(completion.result, spoil.bytes_max);
-    if (spoil.corrupt != nullptr && completion.result > 0) *spoil.corrupt ^= std::byte{0x10};
+    if (spoil.corrupt != nullptr) {
+      for (int64_t i = 0; i < completion.result; ++i) spoil.corrupt[i] ^= std::byte{0x10};
+    }
     ready_.push_back(completion);
   }
 }

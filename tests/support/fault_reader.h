@@ -4,7 +4,7 @@
 // check.
 //
 // In scope: errors, EINVAL for direct reads, short reads, an early end of the file, completions
-// that come late and out of order, one flipped bit, a read that never ends. Out of scope: the
+// that come late and out of order, flipped bits, a read that never ends. Out of scope: the
 // errors of opening files, and of submitting itself.
 #pragma once
 
@@ -29,7 +29,7 @@ struct Faults {
   uint64_t end_of_file_read = 0;  // this read ends with 0 bytes
   // Reads bring at most so many bytes; direct ones at least a block, and whole sectors of 512.
   uint32_t short_bytes = 0;
-  uint64_t corrupt_read = 0;  // a bit of the first byte that this read brings is flipped
+  uint64_t corrupt_read = 0;  // a bit of every byte that this read brings is flipped
   uint64_t hang_read = 0;     // this read ends with EIO, and only after FaultControl::release
   bool reorder = false;       // completions are held back as long as possible, then shuffled
   uint64_t seed = 1;          // of the shuffle

@@ -83,6 +83,23 @@ TEST_F(TrunkFileTest, SaysWhereEverythingOfTheCheckpointLies) {
   for (const auto& chunk : trunk.chunks()) EXPECT_EQ(chunk.offset % 4096, 0u);
 }
 
+TEST_F(TrunkFileTest, HasTheChecksumOfEveryRowOfTheEmbedding) {
+  for (const char* name : {"random-a", "tiny-k3"}) {
+    SCOPED_TRACE(name);
+    const TrunkModel other(data_dir() / name);
+    other.pack(dir.path() / name);
+    const TrunkFile trunk = TrunkFile::open(dir.path() / name);
+    const auto& table = other.index.tensor(other.tensors.size());
+    const std::string shard = read_bytes(other.directory / other.index.shards()[table.shard].name);
+    const uint64_t row_bytes = table.bytes / table.shape[0];
+    ASSERT_EQ(trunk.embedding_checksums().size(), table.shape[0]);
+    for (uint64_t row = 0; row < table.shape[0]; ++row) {
+      const std::string bytes = shard.substr(table.offset + row * row_bytes, row_bytes);
+      ASSERT_EQ(trunk.embedding_checksums()[row], checksum(std::as_bytes(std::span(bytes)))) << row;
+    }
+  }
+}
+
 TEST_F(TrunkFileTest, MovedItIsTheSame) {
   TrunkFile first = TrunkFile::open(path);
   const TrunkFile second = std::move(first);
@@ -108,10 +125,10 @@ TEST_F(TrunkFileTest, AnyFlippedByteOfTheManifestIsRefusedByName) {
 }
 
 TEST_F(TrunkFileTest, OlderAndNewerVersionsAreRefusedByNumber) {
-  for (const uint32_t version : {0u, 2u, 77u}) {
+  for (const uint32_t version : {0u, 1u, 3u, 77u}) {
     header.version = version;
     write_header();
-    expect_refused("version " + std::to_string(version) + ", this program reads version 1");
+    expect_refused("version " + std::to_string(version) + ", this program reads version 2");
   }
 }
 
@@ -163,6 +180,10 @@ TEST_F(TrunkFileTest, RecordsThatReferToWhatIsNotThereAreRefused) {
   refused(at.experts + 8, uint64_t{0} - 8, "place of an expert");
   refused(offsetof(ManifestHeader, embedding_shard), uint32_t{99}, "embedding");
   refused(offsetof(ManifestHeader, embedding_offset), uint64_t{1} << 40, "embedding");
+  refused(offsetof(ManifestHeader, embedding_cols), uint64_t{1} << 29, "embedding");
+  for (const uint64_t rows : {uint64_t{0}, uint64_t{1}, uint64_t{1} << 32, uint64_t{1} << 61}) {
+    refused(offsetof(ManifestHeader, embedding_rows), rows, "counts");
+  }
   EXPECT_STREQ(open_error().what(), "nothing");
 }
 

@@ -10,6 +10,8 @@
 
 #include <chrono>
 #include <cstring>
+#include <iterator>
+#include <numeric>
 #include <thread>
 
 #include "base/hash.h"
@@ -230,22 +232,35 @@ TEST(TrunkWriter, ExpertChecksumsCoverTheSixPartsInOrderAndAreContinued) {
     const TempDir dir;
     const TrunkModel model(data_dir() / name);
     const fs::path target = dir.path() / "trunk.k3";
+    const uint64_t embedding = model.index.tensor(model.tensors.size()).bytes;
+    const auto hashed_before = [&](uint64_t expert) {
+      const auto& parts = model.request.expert_shape.part_bytes;
+      return embedding + expert * std::accumulate(std::begin(parts), std::end(parts), uint64_t{0});
+    };
     in_child([&] {
       PackOptions options;
       options.expert_checksums = true;
-      options.progress = [](const PackProgress& progress) {
-        if (progress.experts_done == 5) ::kill(::getpid(), SIGKILL);
+      options.progress = [&](const PackProgress& progress) {
+        if (progress.hashed_done.value == hashed_before(5)) ::kill(::getpid(), SIGKILL);
       };
       model.pack(target, options);
     });
     PackOptions options;
     options.expert_checksums = true;
     uint64_t first_seen = 0;
+    Bytes last_seen, total;
     options.progress = [&](const PackProgress& progress) {
-      if (first_seen == 0) first_seen = progress.experts_done;
+      if (progress.hashed_done.value > embedding && first_seen == 0) {
+        first_seen = progress.hashed_done.value;
+      }
+      last_seen = progress.hashed_done;
+      total = progress.hashed_total;
     };
     model.pack(target, options);
-    EXPECT_EQ(first_seen, 6u);
+    EXPECT_EQ(first_seen, hashed_before(6));
+    EXPECT_EQ(last_seen, total);
+    EXPECT_EQ(total.value,
+              hashed_before(model.input().expert_layer_count * model.input().experts_per_layer));
     const TrunkFile trunk = TrunkFile::open(target);
     for (size_t layer = 0; layer < model.request.expert_layers.size(); ++layer) {
       for (uint32_t expert = 0; expert < model.request.experts_per_layer; ++expert) {
