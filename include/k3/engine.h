@@ -148,7 +148,6 @@ class Engine {
   /// is too small.
   Plan plan_for(Bytes budget) const;
   uint64_t vocab_size() const;
-  uint64_t max_positions() const;  // of the model
   /// The eos ids of config.json and generation_config.json.
   const std::vector<uint32_t>& eos_ids() const;
   uint64_t position() const;  // tokens of the sequence taken in so far

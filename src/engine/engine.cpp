@@ -26,7 +26,6 @@ namespace {
 
 using namespace engine;
 
-constexpr size_t kQueueDepth = 64;
 // Assumed where the kernel does not tell (no /proc): more than k3 holds at the full shape.
 constexpr Bytes kProcessUnknown{96'000'000};
 
@@ -170,7 +169,7 @@ struct Engine::Parts {
 
   void allocate(const EngineOptions& options, std::unique_ptr<io::BlockReader> reader) {
     std::string why;
-    if (reader == nullptr) reader = io::make_reader(kQueueDepth, &why);
+    if (reader == nullptr) reader = io::make_reader(io::kQueueDepth, &why);
     if (!why.empty())
       log::warn("io_uring is not available (" + why + "); reading with pread threads");
     pool = std::make_unique<ThreadPool>(plan.threads);
@@ -300,9 +299,6 @@ Plan Engine::plan_for(Bytes budget) const {
 }
 uint64_t Engine::vocab_size() const {
   return parts_->model.config.vocab_size;
-}
-uint64_t Engine::max_positions() const {
-  return parts_->model.config.max_position_embeddings;
 }
 const std::vector<uint32_t>& Engine::eos_ids() const {
   return parts_->model.config.eos_ids;

@@ -47,6 +47,9 @@ class BlockReader {
   virtual void wake() = 0;
 };
 
+/// Reads under way at once, in a run and in what `doctor` measures a drive with.
+constexpr size_t kQueueDepth = 64;
+
 /// io_uring; null (with a reason in *why) where the kernel or a sandbox refuses it.
 std::unique_ptr<BlockReader> make_uring_reader(size_t depth, std::string* why);
 /// A pool of pread threads; its depth is their number, at most 16.

@@ -24,8 +24,6 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t kQueueDepth = 64;
-
 fs::path nearest_existing(const fs::path& path) {
   std::error_code error;
   fs::path at = fs::absolute(path, error);
