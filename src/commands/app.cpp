@@ -33,7 +33,10 @@ constexpr AddCommand kCommands[] = {
 std::atomic<bool> interrupt_seen = false;
 static_assert(std::atomic<bool>::is_always_lock_free);
 bool stdout_reader_gone = false;
-std::string last_words;  // what end_on_interrupt() leaves for the signal handler
+
+/// What end_on_interrupt() leaves for the signal handler; never destroyed, since an interrupt may
+/// come while the process ends.
+std::string& last_words = *new std::string;
 
 /// Descriptors 0 to 2 that are closed would be given to the next file that is opened, the trunk
 /// file perhaps, and results written into it. What takes their place here can be neither read nor

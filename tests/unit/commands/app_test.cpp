@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <csignal>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -132,6 +133,25 @@ TEST(App, TheFirstInterruptIsNotedAndTheSecondEndsTheProcess) {
   ::waitpid(child, &status, 0);
   EXPECT_TRUE(WIFSIGNALED(status)) << WEXITSTATUS(status);
   EXPECT_EQ(WTERMSIG(status), SIGINT);
+}
+
+/// Interrupts its process, if asked to, once everything of ordinary priority has been destroyed.
+struct InterruptAtTheEnd {
+  bool wanted = false;
+  ~InterruptAtTheEnd() {
+    if (wanted) ::raise(SIGINT);
+  }
+};
+[[gnu::init_priority(101)]] InterruptAtTheEnd interrupt_at_the_end;
+
+TEST(App, AnInterruptWhileTheProcessEndsIsTheSameLineAndCode) {
+  const auto end_with_an_interrupt = [] {
+    k3::commands::end_on_interrupt("interrupted; the same command continues");
+    interrupt_at_the_end.wanted = true;
+    std::exit(0);
+  };
+  EXPECT_EXIT(end_with_an_interrupt(), testing::ExitedWithCode(130),
+              "^k3: interrupted; the same command continues\n$");
 }
 
 /// Runs `k3 --help` with this as its stdout; returns the exit code, or -1 for a signal. What it
