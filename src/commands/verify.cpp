@@ -21,6 +21,7 @@
 #include "text/tokenizer.h"
 #include "weights/checkpoint_index.h"
 #include "weights/chunk_check.h"
+#include "weights/embedding_hashes.h"
 #include "weights/file_hashes.h"
 #include "weights/model_directory.h"
 #include "weights/trunk_file.h"
@@ -58,6 +59,19 @@ void note(Findings& findings, Check&& check) {
   }
 }
 
+/// A line such as "hashes: 3.2 GB of 1.56 TB, 2.10 GB/s, 12 min left".
+auto progress_of(const char* what, const VerifyOptions& options) {
+  return
+      [what, progress = std::make_shared<Progress>(options.output.quiet)](Bytes done, Bytes total) {
+        progress->update([&] {
+          return fmt::format("{}: {} of {}, {:.2f} GB/s, {} left", what, format_bytes(done),
+                             format_bytes(total),
+                             static_cast<double>(done.value) / 1e9 / progress->seconds(),
+                             remaining_time(progress->seconds(), done.value, total.value));
+        });
+      };
+}
+
 std::optional<model::Config> check_config(const fs::path& directory, Findings& findings) {
   std::optional<model::Config> config;
   note(findings, [&] { config = model::load_config(directory); });
@@ -89,14 +103,8 @@ void check_trunk(const VerifyOptions& options, const std::optional<model::Config
                  Findings& findings) {
   const weights::TrunkFile trunk = weights::TrunkFile::open(findings.trunk);
   findings.chunks = trunk.chunks().size();
-  Progress progress(options.output.quiet);
-  const std::vector<std::string> damaged = weights::damaged_chunks(trunk, [&](Bytes done,
-                                                                              Bytes total) {
-    progress.update([&] {
-      return fmt::format("trunk file: {} of {}, {} left", format_bytes(done), format_bytes(total),
-                         remaining_time(progress.seconds(), done.value, total.value));
-    });
-  });
+  const std::vector<std::string> damaged =
+      weights::damaged_chunks(trunk, progress_of("trunk file", options));
   const bool checkpoint_is_whole = findings.problems.empty();
   findings.problems.insert(findings.problems.end(), damaged.begin(), damaged.end());
   if (!checkpoint_is_whole) return;
@@ -108,20 +116,14 @@ void check_trunk(const VerifyOptions& options, const std::optional<model::Config
                             findings.trunk, options.model.string()));
   }
   engine::require_fitting_trunk(trunk, *config);
+  const std::string damage =
+      weights::embedding_damage(trunk, options.model, progress_of("embedding", options));
+  if (!damage.empty()) findings.problems.push_back(damage);
 }
 
 void check_hashes(const VerifyOptions& options, Findings& findings) {
   const std::vector<weights::KnownFile> files = weights::known_files(options.model);
-  Progress progress(options.output.quiet);
-  const auto show = [&](Bytes done, Bytes total) {
-    progress.update([&] {
-      return fmt::format("hashes: {} of {}, {:.2f} GB/s, {} left", format_bytes(done),
-                         format_bytes(total),
-                         static_cast<double>(done.value) / 1e9 / progress.seconds(),
-                         remaining_time(progress.seconds(), done.value, total.value));
-    });
-  };
-  const auto damaged = weights::damaged_files(options.model, files, show);
+  const auto damaged = weights::damaged_files(options.model, files, progress_of("hashes", options));
   findings.hashed = files.size();
   findings.problems.insert(findings.problems.end(), damaged.begin(), damaged.end());
 }
@@ -204,8 +206,9 @@ void add_verify(CLI::App& app) {
   add_verbosity(*command, options->output);
   command->footer(
       "Checks structure and size of every file and that they fit each other and config.json. Of a\n"
-      "trunk file every chunk is read and compared with its checksum; weights are read from the\n"
-      "shards with --hashes only. Each problem is one line on stdout, and the exit code is 3.\n"
+      "trunk file every chunk is read and compared with its checksum, and so is every row of the\n"
+      "embedding in its shard; other weights are read from the shards with --hashes only. Each\n"
+      "problem is one line on stdout, and the exit code is 3.\n"
       "\n"
       "Examples:\n"
       "  k3 verify MODEL\n"

@@ -7,6 +7,7 @@
 
 #include "base/hash.h"
 #include "k3/error.h"
+#include "weights/embedding_hashes.h"
 #include "weights/ordered_work.h"
 #include "weights/trunk_codec.h"
 #include "weights/trunk_file.h"
@@ -156,6 +157,8 @@ void verify_trunk_content(const std::filesystem::path& trunk_path,
   const TrunkFile trunk = TrunkFile::open(trunk_path);
   check_tensors(trunk, index, tensors);
   ContentVerifier(trunk, directory, index, tensors).run(progress);
+  const std::string damage = embedding_damage(trunk, directory, [](Bytes, Bytes) {});
+  if (!damage.empty()) throw Error(ErrorKind::kCheckpoint, damage);
 }
 
 }  // namespace k3::weights

@@ -17,6 +17,7 @@
 #include "io/block_buffer.h"
 #include "io/partial_file.h"
 #include "k3/error.h"
+#include "weights/embedding_hashes.h"
 #include "weights/ordered_work.h"
 #include "weights/trunk_contents.h"
 #include "weights/trunk_journal.h"
@@ -92,8 +93,8 @@ class TrunkWriter {
     TrunkJournal journal(file_, journal_shape());
     resume(journal);
     write_chunks(journal);
-    hash_embedding();
-    if (options_.expert_checksums) hash_experts(journal);
+    record_embedding();
+    if (options_.expert_checksums) record_experts(journal);
     return finish();
   }
 
@@ -235,32 +236,21 @@ class TrunkWriter {
   }
 
   /// Not in the journal: the table is a fiftieth of the trunk.
-  void hash_embedding() {
+  void record_embedding() {
     const ManifestHeader& header = manifest_.header;
-    const uint64_t row_bytes = embedding_row_bytes(header);
-    const uint64_t step = std::max<uint64_t>(1, kChunkBytes / row_bytes);  // rows read at once
-    std::array<std::vector<std::byte>, kWorkThreads> rows;
-    auto make = [&](const WorkItem& item) {
-      const uint64_t begin = item.index * step;
-      const auto sums = std::span(manifest_.embedding_checksums).subspan(begin);
-      const uint64_t count = std::min<uint64_t>(step, sums.size());
-      std::vector<std::byte>& bytes = rows[item.thread];
-      bytes.resize(count * row_bytes);
-      sources_[item.thread].read(header.embedding_shard,
-                                 header.embedding_offset + begin * row_bytes, bytes);
-      for (uint64_t i = 0; i < count; ++i) {
-        sums[i] = checksum(std::span(bytes).subspan(i * row_bytes, row_bytes));
-      }
+    const auto read = [&](const WorkItem& item, uint64_t offset, std::span<std::byte> out) {
+      sources_[item.thread].read(header.embedding_shard, offset, out);
     };
-    auto take = [&](const WorkItem& item) {
-      const uint64_t done = std::min((item.index + 1) * step, header.embedding_rows);
-      progress_.hashed_done = Bytes{done * row_bytes};
+    const auto take = [&](uint64_t row, std::span<const uint64_t> sums) {
+      std::copy(sums.begin(), sums.end(),
+                manifest_.embedding_checksums.begin() + static_cast<std::ptrdiff_t>(row));
+      progress_.hashed_done = Bytes{(row + sums.size()) * embedding_row_bytes(header)};
       report();
     };
-    run_in_order(0, (header.embedding_rows + step - 1) / step, make, take);
+    hash_embedding(header, read, take);
   }
 
-  void hash_experts(TrunkJournal& journal) {
+  void record_experts(TrunkJournal& journal) {
     progress_.hashed_done += Bytes{experts_done_ * expert_bytes()};
     auto make = [&](const WorkItem& item) {
       manifest_.expert_checksums[item.index] = expert_checksum(item);

@@ -56,8 +56,9 @@ Bytes least_space(Bytes raw, CodecChoice codec);
 PackResult write_trunk(const PackInput& input, const std::filesystem::path& target,
                        const PackOptions& options);
 
-/// Reads the trunk file back and compares every row with the checkpoint, byte for byte.
-/// Error(kCheckpoint) naming the first tensor and row that differ.
+/// Reads the trunk file back and compares every row with the checkpoint, byte for byte, and those
+/// of the embedding with their checksums. Error(kCheckpoint) naming the first tensor and row that
+/// differ.
 void verify_trunk_content(const std::filesystem::path& trunk,
                           const std::filesystem::path& directory, const CheckpointIndex& index,
                           const std::vector<TrunkTensor>& tensors,

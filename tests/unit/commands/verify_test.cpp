@@ -11,7 +11,10 @@
 #include "support/run_k3.h"
 #include "support/test_data.h"
 #include "unit/weights/trunk_model.h"
+#include "weights/shard_identity.h"
 #include "weights/trunk_file.h"
+#include "weights/trunk_layout.h"
+#include "weights/trunk_manifest.h"
 
 namespace k3::commands {
 namespace {
@@ -36,6 +39,14 @@ class Verify : public ::testing::Test {
 
   test::TempDir dir_;
 };
+
+void flip_byte_of(const fs::path& path, uint64_t at) {
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekg(static_cast<std::streamoff>(at));
+  const int byte = file.get();
+  file.seekp(static_cast<std::streamoff>(at));
+  file.put(static_cast<char>(byte ^ 1));
+}
 
 size_t count_lines(const std::string& text) {
   return static_cast<size_t>(std::count(text.begin(), text.end(), '\n'));
@@ -107,13 +118,7 @@ class VerifyTrunk : public Verify {
   VerifyTrunk() { EXPECT_EQ(run_k3({.args = {"pack", path().string()}}).exit_code, 0); }
 
   fs::path trunk() const { return path() / "trunk.k3"; }
-  void flip_byte(uint64_t at) const {
-    std::fstream file(trunk(), std::ios::in | std::ios::out | std::ios::binary);
-    file.seekg(static_cast<std::streamoff>(at));
-    const int byte = file.get();
-    file.seekp(static_cast<std::streamoff>(at));
-    file.put(static_cast<char>(byte ^ 1));
-  }
+  void flip_byte(uint64_t at) const { flip_byte_of(trunk(), at); }
 };
 
 TEST_F(VerifyTrunk, ChecksTheTrunkFileBesideTheShards) {
@@ -153,6 +158,35 @@ TEST_F(VerifyTrunk, AReadThatFailsIsAFindingLikeOthers) {
   const Json json = Json::parse(with_bad_block(0, path() / kShard2, {"--json"}));
   EXPECT_EQ(json["ok"], false);
   EXPECT_EQ(json["problems"].size(), 2u) << json;
+}
+
+/// Bytes between the samples by which a trunk file knows its shards.
+TEST(VerifyEmbedding, NamesTheFirstRowThatIsNotWhatWasPackedAndCountsThemAll) {
+  const test::TempDir dir;
+  Json config = test::three_layer_config();
+  config["text_config"]["vocab_size"] = 100'000;  // more than is read at once
+  test::make_checkpoint(dir.path(), {.config = config});
+  const std::string model = dir.path().string();
+  ASSERT_EQ(run_k3({.args = {"pack", model}}).exit_code, 0);
+  ASSERT_EQ(run_k3({.args = {"verify", model}}).exit_code, 0);
+
+  const weights::TrunkFile trunk = weights::TrunkFile::open(dir.path() / "trunk.k3");
+  const weights::ManifestHeader& header = trunk.header();
+  const fs::path shard = dir.path() / trunk.name(trunk.shards()[header.embedding_shard]);
+  ASSERT_GT(header.embedding_rows * weights::embedding_row_bytes(header), weights::kChunkBytes);
+  const uint64_t samples = weights::sample_hash(shard, fs::file_size(shard));
+  for (const uint64_t row : {90'001, 60'001, 60'002}) {
+    flip_byte_of(shard, header.embedding_offset + row * weights::embedding_row_bytes(header));
+  }
+  ASSERT_EQ(weights::sample_hash(shard, fs::file_size(shard)), samples);
+
+  const K3Result result = run_k3({.args = {"verify", model}});
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_EQ(count_lines(result.out), 1u) << result.out;
+  EXPECT_TRUE(mentions(result.out, shard.filename().string()));
+  EXPECT_TRUE(mentions(result.out, "3 of the 100000 rows of the embedding"));
+  EXPECT_TRUE(mentions(result.out, "token 60001 ("));
+  EXPECT_EQ(run_k3({.args = {"pack", model, "--verify"}}).exit_code, 3);
 }
 
 TEST_F(VerifyTrunk, RefusesADamagedManifest) {
