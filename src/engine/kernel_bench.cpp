@@ -1,6 +1,7 @@
 #include "engine/kernel_bench.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <limits>
 #include <memory>
@@ -121,7 +122,7 @@ class Bench {
           "read bandwidth",
           [this, &probes, streams] {
             pool_->parallel_for(weights_.size(), kRound / 64, [&](size_t begin, size_t end) {
-              sink_ = sink_ ^ probes.read(weights_.data() + begin, end - begin, streams);
+              sink_ ^= probes.read(weights_.data() + begin, end - begin, streams);
             });
           },
           [this, threads](double seconds) {
@@ -303,7 +304,7 @@ class Bench {
   std::vector<float> scratch_;
   std::unique_ptr<ThreadPool> pool_;
   std::vector<Job> jobs_;
-  volatile uint64_t sink_ = 0;
+  std::atomic<uint64_t> sink_ = 0;
   KernelBench result_;
 };
 
