@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <optional>
+#include <regex>
 #include <system_error>
 
 #include "base/hash.h"
@@ -30,6 +31,15 @@ std::optional<uint64_t> length_in_name(const std::string& name, const std::strin
   const auto parsed =
       std::from_chars(name.data() + prefix.size(), name.data() + name.size(), length);
   return parsed.ec == std::errc() ? std::optional(length) : std::nullopt;
+}
+
+/// Snapshots of any model as path_for() names them, and what killed runs left of them. Nothing else
+/// in the directory is the cache's to remove.
+bool is_own(const fs::directory_entry& entry) {
+  static const std::regex form(R"([0-9a-f]{32}-[0-9]+-[0-9a-f]{16}\.k3seq(\.partial)?)");
+  std::error_code ignored;
+  return fs::is_regular_file(entry.symlink_status(ignored)) &&
+         std::regex_match(entry.path().filename().string(), form);
 }
 
 /// With nothing left to take in, what comes next must be known.
@@ -115,8 +125,7 @@ void PromptCache::prune() const {
   std::vector<std::pair<fs::file_time_type, fs::path>> all;
   std::error_code error, ignored;
   for (const fs::directory_entry& entry : entries_of(directory_, error)) {
-    // Partial files of runs that were killed count too.
-    if (entry.path().filename().string().find(kExtension) == std::string::npos) continue;
+    if (!is_own(entry)) continue;
     all.emplace_back(entry.last_write_time(ignored), entry.path());
   }
   if (error) {

@@ -489,6 +489,19 @@ TEST_F(PromptCaches, ADamagedSnapshotCostsOneWarningAndItsTokens) {
   EXPECT_EQ(reused(run_cached("1,2,3,4", "1")), 4u);  // and it was written again
 }
 
+TEST_F(PromptCaches, NeverRemoveWhatTheyDidNotMake) {
+  run_cached("1,2,3");
+  const std::vector<fs::path> others = {cache / "talk.k3seq", cache / "talk.k3seq.partial",
+                                        cache / "0123456789abcdef-3-0123456789abcdef.k3seq"};
+  for (const fs::path& other : others) {
+    std::ofstream(other) << "of somebody";
+    fs::last_write_time(other, fs::file_time_type::min());
+  }
+  for (size_t i = 0; i < prompt_cache_capacity() + 2; ++i) run_cached(fmt::format("9,9,{}", i));
+  for (const fs::path& other : others) EXPECT_TRUE(fs::exists(other)) << other;
+  EXPECT_EQ(count(), prompt_cache_capacity() + others.size());
+}
+
 TEST_F(PromptCaches, KeepTheOnesUsedLast) {
   run_cached("1,2,3");
   for (size_t i = 0; i < prompt_cache_capacity() - 1; ++i) {
