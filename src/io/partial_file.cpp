@@ -59,6 +59,16 @@ void refuse_irregular(const std::filesystem::path& path, const char* option) {
   if (!S_ISREG(status.st_mode)) cannot_write(path, "it exists and is not a regular file", option);
 }
 
+/// What is written as it grows must be a file of its own: through a link, the bytes would go into
+/// whatever it names, a shard perhaps.
+void refuse_link(const std::filesystem::path& path, const char* option) {
+  struct stat status {};
+  if (::lstat(path.c_str(), &status) != 0) return;
+  if (S_ISLNK(status.st_mode) || (S_ISREG(status.st_mode) && status.st_nlink > 1)) {
+    cannot_write(path, "it is a link to another file", option);
+  }
+}
+
 void lock(int fd, const std::filesystem::path& target, const char* option) {
   if (::flock(fd, LOCK_EX | LOCK_NB) == 0) return;
   if (errno == EWOULDBLOCK) {
@@ -110,9 +120,10 @@ void sync_directory(const std::filesystem::path& directory) {
 PartialFile::PartialFile(std::filesystem::path target, Mode mode, const char* option)
     : target_(std::move(target)), partial_(partial_of(target_)) {
   refuse_irregular(target_, option);
+  refuse_link(partial_, option);
   refuse_irregular(partial_, option);
   do {
-    fd_.reset(::open(partial_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+    fd_.reset(::open(partial_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666));
     if (!fd_.valid()) cannot_write(partial_, std::strerror(errno), option);
     lock(fd_.get(), target_, option);
   } while (!still_named(fd_.get(), partial_));

@@ -192,6 +192,18 @@ TEST_F(PartialFileTest, APartialThatIsNoRegularFileIsRefused) {
   EXPECT_NE(open_refusal(target_).find("not a regular file"), std::string::npos);
 }
 
+TEST_F(PartialFileTest, APartialThatIsALinkIsRefusedAndWhatItNamesKeepsItsBytes) {
+  const auto shard = dir_.path() / "shard";
+  std::ofstream(shard) << "precious";
+  for (const bool symbolic : {true, false}) {
+    if (symbolic) std::filesystem::create_symlink(shard, partial_);
+    if (!symbolic) std::filesystem::create_hard_link(shard, partial_);
+    EXPECT_NE(open_refusal(target_).find("a link to another file"), std::string::npos) << symbolic;
+    EXPECT_EQ(std::filesystem::file_size(shard), 8u) << symbolic;
+    std::filesystem::remove(partial_);
+  }
+}
+
 TEST_F(PartialFileTest, AFailedWriteNamesPathAndOffset) {
   PartialFile file(target_, PartialFile::Mode::kFresh);
   rlimit before{};
