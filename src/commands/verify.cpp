@@ -1,6 +1,7 @@
 // k3 verify: is every file of a checkpoint whole, and do the files fit each other?
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -40,7 +41,7 @@ struct VerifyOptions {
 
 struct Findings {
   std::vector<std::string> problems;
-  uint64_t shards = 0;
+  std::vector<std::string> shards;  // their names
   uint64_t tensors = 0;
   Bytes bytes;        // of all shards
   std::string trunk;  // the trunk file that was checked, if any
@@ -91,7 +92,7 @@ void check_shards(const fs::path& directory, const std::optional<model::Config>&
   const weights::CheckpointIndex index =
       weights::CheckpointIndex::inspect(directory, request, findings.problems);
   for (const weights::ShardInfo& shard : index.shards()) {
-    findings.shards += 1;
+    findings.shards.push_back(shard.name);
     findings.tensors += shard.tensor_count;
     findings.bytes += Bytes{shard.bytes};
   }
@@ -126,6 +127,13 @@ void check_hashes(const VerifyOptions& options, Findings& findings) {
   const auto damaged = weights::damaged_files(options.model, files, progress_of("hashes", options));
   findings.hashed = files.size();
   findings.problems.insert(findings.problems.end(), damaged.begin(), damaged.end());
+  for (const std::string& shard : findings.shards) {
+    const auto is_shard = [&](const weights::KnownFile& file) { return file.name == shard; };
+    if (std::any_of(files.begin(), files.end(), is_shard)) continue;
+    findings.problems.push_back(fmt::format(
+        "{}: the list of hashes does not name it, so its bytes are unchecked; add its line",
+        (options.model / shard).string()));
+  }
 }
 
 fs::path trunk_to_check(const VerifyOptions& options) {
@@ -152,7 +160,7 @@ std::string as_json(const Findings& findings) {
   const OrderedJson object = {
       {"ok", findings.problems.empty()},
       {"problems", findings.problems},
-      {"shards", findings.shards},
+      {"shards", findings.shards.size()},
       {"tensors", findings.tensors},
       {"bytes", findings.bytes.value},
       {"trunk", findings.trunk.empty() ? OrderedJson() : OrderedJson(findings.trunk)},
@@ -170,7 +178,7 @@ std::string as_text(const fs::path& directory, const Findings& findings) {
     const std::string hashes =
         findings.hashed == 0 ? "" : fmt::format("; SHA-256 of {} files fit", findings.hashed);
     return fmt::format("{}: ok, {} shards, {} tensors, {}: structure and sizes are right{}{}\n",
-                       one_line(directory.string()), findings.shards, findings.tensors,
+                       one_line(directory.string()), findings.shards.size(), findings.tensors,
                        format_bytes(findings.bytes), hashes, trunk);
   }
   std::string lines;

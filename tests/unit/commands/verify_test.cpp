@@ -280,6 +280,21 @@ TEST_F(Verify, HashesNameExactlyTheDamagedAndMissingFiles) {
   EXPECT_TRUE(mentions(verify({"--hashes"}).out, "gone.bin"));
 }
 
+TEST_F(Verify, HashesNameEveryShardThatTheListLeavesOut) {
+  list_hashes(path());
+  std::ifstream list(path() / "SHA256SUMS");
+  std::string kept;
+  for (std::string line; std::getline(list, line);) {
+    if (!mentions(line, kShard2) && !mentions(line, kShard3)) kept += line + "\n";
+  }
+  std::ofstream(path() / "SHA256SUMS") << kept;
+  const K3Result result = verify({"--hashes"});
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_EQ(count_lines(result.out), 2u) << result.out;
+  EXPECT_TRUE(mentions(result.out, std::string(kShard2) + ": the list of hashes does not name it"));
+  EXPECT_TRUE(mentions(result.out, kShard3));
+}
+
 TEST_F(Verify, ADamagedListOfHashesIsRefusedByLine) {
   for (const std::string& line : {std::string("abc  x"), std::string(64, 'g') + "  x",
                                   std::string(64, 'a') + "  ../x", std::string(64, 'a') + "x"}) {
