@@ -212,8 +212,8 @@ TEST_F(PackCommand, SpaceForThePackedTrunkAloneIsWarnedAboutAndEnough) {
     const K3Result enough = pack_there(1.1, "auto");
     const K3Result too_little = pack_there(0.85, "auto");
     const K3Result too_little_raw = pack_there(1.1, "raw");
-    return enough.exit_code == 0 && count_lines(enough.err) == 1 &&
-           enough.err.find("If the disk gets full") != std::string::npos &&
+    // Where packing is slow, a line of progress comes too.
+    return enough.exit_code == 0 && enough.err.find("If the disk gets full") != std::string::npos &&
            too_little.exit_code == 2 && too_little_raw.exit_code == 2;
   });
   if (code == kNoMounts) GTEST_SKIP() << "mounts need root";
