@@ -44,9 +44,8 @@ std::string bytes_line(const RunStats& stats) {
 std::string faults_line(const RunStats& stats) {
   if (stats.direct_fallbacks == 0 && stats.checksum_retries == 0) return "";
   return fmt::format(
-      "drive: {} direct reads refused and done through the page cache, {} chunks read twice "
-      "because "
-      "their checksum failed\n",
+      "drive: {} direct reads refused or cut short and done through the page cache, {} chunks read "
+      "twice because their checksum failed\n",
       stats.direct_fallbacks, stats.checksum_retries);
 }
 

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <array>
@@ -25,9 +26,11 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kIdleTimeout{1000};
-// Reads in a row that may bring nothing new (EINTR, EAGAIN, less than a block) before a piece
-// fails.
+// Reads in a row that may be put off (EINTR, EAGAIN) before a piece fails.
 constexpr uint32_t kFruitlessReadsMax = 100;
+// Direct reads in a row that may bring less than a block before the file is read through the page
+// cache: there a read goes on at any byte, and one byte of each is enough.
+constexpr uint32_t kShortReadsMax = 3;
 
 double seconds_between(Clock::time_point start, Clock::time_point end) {
   return std::chrono::duration<double>(end - start).count();
@@ -80,6 +83,17 @@ uint64_t widened_end(const ReadJob& job) {
   return block_ceil(payload_end(job));
 }
 
+/// Whether all of the payload in the piece has arrived.
+bool is_whole(const Piece& piece) {
+  return piece.have >= std::min(piece.end, payload_end(*piece.job));
+}
+
+/// Whether the file, which was longer when it was opened, now ends with what has arrived.
+bool file_ends_at(const Piece& piece) {
+  struct stat status {};
+  return ::fstat(piece.fd, &status) == 0 && static_cast<uint64_t>(status.st_size) <= piece.have;
+}
+
 void set_error(ReadJob& job, int error, uint64_t offset) {
   if (job.error != 0) return;  // the first failure is the one to report
   job.error = error;
@@ -126,7 +140,7 @@ struct IoThread::State {
   size_t reads_in_flight = 0;
   Clock::time_point busy_counted_to;
   IoStats counters;
-  bool warned_of_refusal = false;  // of direct reads, by any file
+  bool warned_of_fallback = false;  // of any file
 
   std::mutex mutex;  // guards all below
   std::condition_variable job_done;
@@ -161,7 +175,9 @@ struct IoThread::State {
   void request_rest(Piece& piece);
   void submit_batch();
   void handle(const ReadCompletion& completion);
+  int take(Piece& piece, uint64_t bytes);
   bool recover(Piece& piece, int error);
+  void fall_back(const Piece& piece, const char* why);
   void finish(Piece& piece);
   void count_down(ReadJob& job, uint32_t count);
 };
@@ -329,40 +345,49 @@ void IoThread::State::handle(const ReadCompletion& completion) {
   --reads_in_flight;
   ++counters.reads;
   Piece& piece = pieces[completion.tag];
-  ReadJob& job = *piece.job;
-  int error = completion.result < 0 ? static_cast<int>(-completion.result) : 0;
-  if (error == 0) {
-    const auto bytes = static_cast<uint64_t>(completion.result);
-    counters.disk_bytes += bytes;
-    piece.fruitless = piece.read_from + bytes > piece.have ? 0 : piece.fruitless + 1;
-    piece.have = std::max(piece.have, piece.read_from + bytes);
-    if (piece.have >= std::min(piece.end, payload_end(job))) return finish(piece);
-    if (bytes == 0) error = ENODATA;
-    if (piece.fruitless > kFruitlessReadsMax) error = EIO;
-  }
+  const int error = completion.result < 0 ? static_cast<int>(-completion.result)
+                                          : take(piece, static_cast<uint64_t>(completion.result));
+  if (is_whole(piece)) return finish(piece);
   if (error == 0 || recover(piece, error)) return request_rest(piece);
-  set_error(job, error, piece.have);
+  set_error(*piece.job, error, piece.have);
   finish(piece);
+}
+
+/// Counts what a read has brought; ENODATA at the end of the file.
+int IoThread::State::take(Piece& piece, uint64_t bytes) {
+  counters.disk_bytes += bytes;
+  const uint64_t end = piece.read_from + bytes;
+  piece.fruitless = end > piece.have ? 0 : piece.fruitless + 1;
+  piece.have = std::max(piece.have, end);
+  if (bytes == 0) return ENODATA;
+  if (!piece.direct || is_whole(piece) || piece.fruitless < kShortReadsMax) return 0;
+  if (file_ends_at(piece)) return ENODATA;
+  fall_back(piece, "direct reads bring less than a block");
+  return 0;
 }
 
 /// Whether the read may be repeated.
 bool IoThread::State::recover(Piece& piece, int error) {
   if (error == EINTR || error == EAGAIN) return ++piece.fruitless <= kFruitlessReadsMax;
   if (error != EINVAL || !piece.direct) return false;
+  fall_back(piece, "direct reads are refused");
+  return true;
+}
+
+/// Reads the piece's file through the page cache from now on.
+void IoThread::State::fall_back(const Piece& piece, const char* why) {
   ++counters.direct_fallbacks;
   const FileId file = piece.job->file;
-  if (!files.buffered(file)) {
-    files.use_buffered(file);
-    const std::string note = fmt::format(
-        "{}: direct reads are refused, reading through the page cache", files.path(file).string());
-    // A file system that refuses them refuses them for every shard: one warning says it.
-    if (std::exchange(warned_of_refusal, true)) {
-      log::debug(note);
-    } else {
-      log::warn(note);
-    }
+  if (files.buffered(file)) return;
+  files.use_buffered(file);
+  const std::string note =
+      fmt::format("{}: {}, reading through the page cache", files.path(file).string(), why);
+  // What one file of a file system does all of them do: one warning says it.
+  if (std::exchange(warned_of_fallback, true)) {
+    log::debug(note);
+  } else {
+    log::warn(note);
   }
-  return true;
 }
 
 void IoThread::State::finish(Piece& piece) {

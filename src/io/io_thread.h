@@ -4,9 +4,10 @@
 // A job is one byte range of one file. It is widened to block boundaries, cut into pieces of at
 // most piece_bytes, and done when every piece has arrived. Urgent jobs (experts, embedding rows) go
 // first; background jobs (trunk read-ahead) fill the rest of the queue depth; within a lane jobs
-// are read in the order of request. Short reads are continued; a direct read refused with EINVAL is
-// repeated through the page cache (dropped afterwards) and counted; any other failure ends the job
-// and is thrown, as Error(kRead) with path, offset, length and job.what, from wait().
+// are read in the order of request. Short reads are continued; a direct read refused with EINVAL,
+// or short of a block again and again, goes on through the page cache (dropped afterwards) and is
+// counted; any other failure ends the job and is thrown, as Error(kRead) with path, offset, length
+// and job.what, from wait().
 #pragma once
 
 #include <atomic>

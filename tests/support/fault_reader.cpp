@@ -12,7 +12,6 @@ namespace k3::test {
 namespace {
 
 constexpr std::chrono::milliseconds kHangPoll{5};
-constexpr uint32_t kSectorSize = 512;
 
 bool is_direct(int fd) {
   return (::fcntl(fd, F_GETFL) & O_DIRECT) != 0;
@@ -49,27 +48,26 @@ void FaultReader::submit_one(const io::ReadRequest& request) {
     control_->hanging = true;
     return;
   }
-  pass_on(request, direct, number == faults_.corrupt_read);
+  pass_on(request, number, direct);
 }
 
-void FaultReader::pass_on(const io::ReadRequest& request, bool direct, bool corrupt) {
+void FaultReader::pass_on(const io::ReadRequest& request, uint64_t number, bool direct) {
   io::ReadRequest passed = request;
   Spoil spoil;
-  if (faults_.short_bytes != 0) {
-    const uint32_t least = direct ? io::kBlockSize : 1;
-    const uint32_t unit = direct ? kSectorSize : 1;
-    const uint32_t most = std::max(faults_.short_bytes / unit * unit, least);
-    if (most < request.length) {
-      ++control_->spoiled;
-      spoil.bytes_max = most;
-      passed.length = direct ? static_cast<uint32_t>(io::block_ceil(most)) : most;
-    }
+  const bool cut = faults_.short_bytes != 0 && number <= faults_.short_until;
+  if (cut && faults_.short_bytes < request.length) {
+    ++control_->spoiled;
+    const auto aligned = static_cast<uint32_t>(io::block_ceil(faults_.short_bytes));
+    passed.length = direct ? aligned : faults_.short_bytes;
+    spoil.kept = request.buffer + faults_.short_bytes;
+    spoil.tail.assign(spoil.kept, request.buffer + passed.length);
+    spoil.bytes_max = faults_.short_bytes;
   }
-  if (corrupt) {
+  if (number == faults_.corrupt_read) {
     ++control_->spoiled;
     spoil.corrupt = request.buffer;
   }
-  spoils_[request.tag] = spoil;
+  spoils_[request.tag] = std::move(spoil);
   ++inner_in_flight_;
   inner_->submit({&passed, 1});
 }
@@ -87,6 +85,7 @@ void FaultReader::collect(std::chrono::milliseconds timeout) {
   for (io::ReadCompletion& completion : completions) {
     const Spoil& spoil = spoils_.at(completion.tag);
     completion.result = std::min(completion.result, spoil.bytes_max);
+    std::copy(spoil.tail.begin(), spoil.tail.end(), spoil.kept);
     if (spoil.corrupt != nullptr) {
       for (int64_t i = 0; i < completion.result; ++i) spoil.corrupt[i] ^= std::byte{0x10};
     }

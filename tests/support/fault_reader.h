@@ -26,13 +26,13 @@ struct Faults {
   uint64_t fail_read = 0;  // this read ends with -fail_errno
   int fail_errno = EIO;
   uint64_t einval_every = 0;  // each k-th read is refused with EINVAL if its descriptor is direct
-  uint64_t end_of_file_read = 0;  // this read ends with 0 bytes
-  // Reads bring at most so many bytes; direct ones at least a block, and whole sectors of 512.
-  uint32_t short_bytes = 0;
-  uint64_t corrupt_read = 0;  // a bit of every byte that this read brings is flipped
-  uint64_t hang_read = 0;     // this read ends with EIO, and only after FaultControl::release
-  bool reorder = false;       // completions are held back as long as possible, then shuffled
-  uint64_t seed = 1;          // of the shuffle
+  uint64_t end_of_file_read = 0;      // this read ends with 0 bytes
+  uint32_t short_bytes = 0;           // reads bring at most so many bytes, direct ones too
+  uint64_t short_until = UINT64_MAX;  // but not those after this one
+  uint64_t corrupt_read = 0;          // a bit of every byte that this read brings is flipped
+  uint64_t hang_read = 0;  // this read ends with EIO, and only after FaultControl::release
+  bool reorder = false;    // completions are held back as long as possible, then shuffled
+  uint64_t seed = 1;       // of the shuffle
 };
 
 /// What a test shares with the reader that it gave away; safe from any thread.
@@ -60,10 +60,12 @@ class FaultReader : public io::BlockReader {
   /// What to do to a read that the inner reader completes.
   struct Spoil {
     int64_t bytes_max = INT64_MAX;
+    std::byte* kept = nullptr;  // what lies behind a short read stays as it was
+    std::vector<std::byte> tail;
     std::byte* corrupt = nullptr;
   };
   void submit_one(const io::ReadRequest& request);
-  void pass_on(const io::ReadRequest& request, bool direct, bool corrupt);
+  void pass_on(const io::ReadRequest& request, uint64_t number, bool direct);
   void end_early(uint64_t tag, int64_t result);
   void collect(std::chrono::milliseconds timeout);
 

@@ -1,5 +1,6 @@
 #include "io/io_thread.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -148,7 +149,8 @@ TEST_F(IoThreadTest, AFileCutWhileItIsOpenIsAnErrorAndNotAHang) {
     ASSERT_EQ(::truncate(files_.path(FileId{0}).c_str(), size), 0);
     ReadJob& job = make_job(uint64_t(size) - 10, 4096);
     thread.request(job, Lane::kUrgent);
-    EXPECT_NE(failure(thread, job), "");
+    EXPECT_TRUE(test::mentions(failure(thread, job), fmt::format(" at {}; the file ends", size)));
+    EXPECT_EQ(thread.stats().direct_fallbacks, 0u);
   }
 }
 
@@ -256,14 +258,36 @@ TEST_F(IoThreadTest, InterruptedSystemCallsAreRepeated) {
 
 TEST_F(IoThreadTest, ShortReadsAreContinuedDownToABlockOrAByte) {
   test::Faults faults;
-  faults.short_bytes = 1;
+  faults.short_bytes = 4096;
   expect_reads(start_with(faults), make_job(5000, 50'000));
   EXPECT_EQ(thread_->stats().reads, 13u);  // one a block
+  EXPECT_EQ(thread_->stats().direct_fallbacks, 0u);
   thread_.reset();
   files_.use_buffered(FileId{0});
+  faults.short_bytes = 1;
   expect_reads(start_with(faults), make_job(9000, 2000));
   EXPECT_EQ(thread_->stats().disk_bytes, 11'000 - block_floor(9000));
   EXPECT_EQ(thread_->stats().reads, thread_->stats().disk_bytes);
+}
+
+TEST_F(IoThreadTest, DirectReadsOfLessThanABlockGoOnThroughThePageCacheWithOneWarning) {
+  test::Faults faults;
+  for (const uint32_t bytes : {1u, 511u, 512u, 4095u}) {
+    SCOPED_TRACE(bytes);
+    faults.short_bytes = bytes;
+    thread_.reset();
+    const FileId file = add_file(kFileSize);
+    IoThread& thread = start_with(faults);
+    testing::internal::CaptureStderr();
+    expect_reads(thread, make_job(5000, 50'000, file));
+    expect_reads(thread, make_job(kFileSize - 3000, 3000, file));
+    const std::string log = testing::internal::GetCapturedStderr();
+    if (thread.stats().direct_fallbacks == 0) GTEST_SKIP() << "direct reads are refused here";
+    EXPECT_TRUE(test::mentions(log, "direct reads bring less than a block"));
+    EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), 1);
+    EXPECT_LE(thread.stats().direct_fallbacks, 4u);  // one of each piece at most
+    EXPECT_FALSE(thread.stats().all_direct);
+  }
 }
 
 TEST_F(IoThreadTest, AShortDirectReadThatEndsInsideABlockIsContinuedAtTheBlock) {
