@@ -174,7 +174,8 @@ class Engine {
   void save_to_cache(const std::filesystem::path& directory, std::span<const uint32_t> ids) const;
 
   RunStats stats() const;
-  /// Makes a run that waits for the drive end with Error(kInterrupted). From any thread.
+  /// Makes a run end soon with Error(kInterrupted), also where it waits for the drive; for good.
+  /// From any thread.
   void interrupt();
 
  private:

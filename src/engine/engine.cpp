@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 
 #include "base/host.h"
@@ -126,6 +127,7 @@ struct Engine::Parts {
   std::optional<Sequence> sequence;
   std::unique_ptr<Step> step;
   std::function<void(const RunProgress&)> on_progress;
+  std::atomic<bool> interrupted{false};
   RunStats stats;
 
   Parts(const EngineOptions& options, OpenedModel opened)
@@ -211,16 +213,16 @@ struct Engine::Parts {
             .first_layer = c.dense_layers,
             .shards = shard_ids,
             .scale_rows = {c.moe_intermediate_size, c.latent_size, c.moe_intermediate_size}});
-    step =
-        std::make_unique<Step>(Step::Parts{.config = c,
-                                           .kernels = kernels::table(isa),
-                                           .pool = *pool,
-                                           .trunk_file = model.trunk,
-                                           .trunk = *trunk,
-                                           .experts = *experts,
-                                           .embedding = *embedding,
-                                           .buffers = buffers,
-                                           .on_layer = [this](uint32_t layer) { report(layer); }});
+    step = std::make_unique<Step>(Step::Parts{.config = c,
+                                              .kernels = kernels::table(isa),
+                                              .pool = *pool,
+                                              .trunk_file = model.trunk,
+                                              .trunk = *trunk,
+                                              .experts = *experts,
+                                              .embedding = *embedding,
+                                              .buffers = buffers,
+                                              .on_layer = [this](uint32_t layer) { report(layer); },
+                                              .interrupted = interrupted});
   }
 
   /// Takes the first snapshot that is whole. A damaged one that was asked for by name is an error;
@@ -307,6 +309,7 @@ uint64_t Engine::position() const {
   return parts_->state->position();
 }
 void Engine::interrupt() {
+  parts_->interrupted = true;
   parts_->io->interrupt();
 }
 

@@ -33,6 +33,7 @@ void Step::run(model::SequenceState& state, const StepRequest& request) {
   kda_layer_ = mla_layer_ = 0;
   snapshots_ = 0;
   prefix_empty_ = false;
+  not_finite_ = false;  // noted in a step that ended before it was looked at
 
   clock_.start();
   const WorkClock::Scope rest(clock_, &TimeByKind::rest);
@@ -200,14 +201,22 @@ decltype(kernels::Kernels::matmul_bf16) Step::matmul_of(kernels::Encoding encodi
 void Step::multiply(const kernels::WeightView& w, const kernels::PackedColumns& x,
                     const kernels::ColumnsOut& y) {
   const auto product = matmul_of(w.encoding);
-  p_.pool.parallel_for(w.rows, kRowGrain, [&](size_t begin, size_t end) {
-    product(w, {begin, end}, x, y);
-    for (size_t c = 0; c < x.count; ++c) note_finite(y.data + c * y.stride + begin, end - begin);
+  in_blocks(x.count, kBlockRows, [&](size_t first, size_t count) {
+    const kernels::PackedColumns in{x.data + first * x.stride, count, x.stride};
+    const kernels::ColumnsOut out{y.data + first * y.stride, y.stride};
+    p_.pool.parallel_for(w.rows, kRowGrain, [&](size_t begin, size_t end) {
+      product(w, {begin, end}, in, out);
+      for (size_t c = 0; c < count; ++c) note_finite(out.data + c * y.stride + begin, end - begin);
+    });
   });
 }
 
 void Step::pack_rows(RowBuffer from, size_t width, RowBuffer to) {
   each_row([&](size_t r) { p_.kernels.pack_pairs(from.row(r), width, to.row(r)); });
+}
+
+void Step::throw_if_interrupted() const {
+  if (p_.interrupted) throw Error(ErrorKind::kInterrupted, "interrupted");
 }
 
 void Step::note_finite(const float* x, size_t n) {

@@ -7,6 +7,7 @@
 // by position, experts are added by ascending number.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <optional>
@@ -51,11 +52,13 @@ class Step {
     Activations& buffers;
     /// Called before each layer (and with num_hidden_layers before the head); may throw to stop.
     std::function<void(uint32_t layer)> on_layer;
+    const std::atomic<bool>& interrupted;  // may be set from any thread: the step ends
   };
   explicit Step(const Parts& parts);
 
   /// Advances `state` by request.ids. Error(kRead) from the drive; Error(kInternal) naming layer
-  /// and operation when a number is not finite. After an error the state is not usable.
+  /// and operation when a number is not finite; Error(kInterrupted). After an error the state is
+  /// not usable.
   void run(model::SequenceState& state, const StepRequest& request);
 
   size_t rows() const { return rows_; }                        // of the pass at hand
@@ -107,6 +110,18 @@ class Step {
   /// which would make the norm zero if it overflowed.
   void note_normable(const float* x, size_t n);
   void note(bool finite);
+
+  /// Calls body(first, count) on blocks of at most `most` rows, so that whatever takes long is
+  /// interrupted between two of them: Error(kInterrupted).
+  static constexpr size_t kBlockRows = 512;  // of products: half a second at the released shape
+  template <typename Body>
+  void in_blocks(size_t rows, size_t most, Body&& body) {
+    for (size_t first = 0; first < rows; first += most) {
+      throw_if_interrupted();
+      body(first, std::min(most, rows - first));
+    }
+  }
+  void throw_if_interrupted() const;
 
   template <typename Body>
   void each_row(Body&& body) {

@@ -9,6 +9,11 @@ namespace k3::engine {
 
 using model::Role;
 
+namespace {
+// Scores of one head between two looks for an interrupt: half a second at the released shape.
+constexpr size_t kBlockScores = 1u << 18;
+}  // namespace
+
 void Step::kda(model::SequenceState& state) {
   const model::Config& c = p_.config;
   KdaBuffers& b = p_.buffers.kda;
@@ -59,8 +64,11 @@ void Step::kda(model::SequenceState& state) {
                             .o_norm = small_[Role::kONorm]};
   {
     const WorkClock::Scope recurrence(clock_, &TimeByKind::kda);
-    p_.pool.parallel_for(c.kda_heads, 1, [&](size_t begin, size_t end) {
-      note(model::kda_heads(p_.kernels, c, rows, {begin, end}));
+    in_blocks(rows_, kBlockRows, [&](size_t first, size_t count) {
+      const model::KdaRows block = rows.block(first, count);
+      p_.pool.parallel_for(c.kda_heads, 1, [&](size_t begin, size_t end) {
+        note(model::kda_heads(p_.kernels, c, block, {begin, end}));
+      });
     });
   }
   each_row([&](size_t r) { note_finite(b.out.row(r), width); });
@@ -120,16 +128,19 @@ void Step::absorb_queries() {
   for (size_t done = 0; done < rows;) {
     const kernels::WeightView w = next_product(Role::kWUK).weights;
     const size_t first_head = done / nope, last_head = (done + w.rows - 1) / nope;
-    p_.pool.parallel_for(last_head - first_head + 1, 1, [&](size_t begin, size_t end) {
-      for (size_t h = first_head + begin; h < first_head + end; ++h) {
-        const size_t from = std::max(h * nope, done), to = std::min((h + 1) * nope, done + w.rows);
-        p_.kernels.accumulate_rows(w, {from - done, to - done},
-                                   {.count = rows_,
-                                    .x = b.q.data + h * c.q_head_dim() + from - h * nope,
-                                    .x_stride = b.q.stride,
-                                    .y = b.latent.data + h * b.latent_stride,
-                                    .y_stride = b.latent.stride});
-      }
+    in_blocks(rows_, kBlockRows, [&](size_t first, size_t count) {
+      p_.pool.parallel_for(last_head - first_head + 1, 1, [&](size_t begin, size_t end) {
+        for (size_t h = first_head + begin; h < first_head + end; ++h) {
+          const size_t from = std::max(h * nope, done);
+          const size_t to = std::min((h + 1) * nope, done + w.rows);
+          p_.kernels.accumulate_rows(w, {from - done, to - done},
+                                     {.count = count,
+                                      .x = b.q.row(first) + h * c.q_head_dim() + from - h * nope,
+                                      .x_stride = b.q.stride,
+                                      .y = b.latent.row(first) + h * b.latent_stride,
+                                      .y_stride = b.latent.stride});
+        }
+      });
     });
     done += w.rows;
   }
@@ -142,17 +153,21 @@ void Step::attend(model::SequenceState& state, uint32_t mla_layer) {
   const model::Config& c = p_.config;
   MlaBuffers& b = p_.buffers.mla;
   const size_t scratch = p_.buffers.attention.size() / p_.buffers.shape.threads;
-  // Split by heads, not by rows: later rows see more positions and would cost more.
-  p_.pool.parallel_for(c.mla_heads, 1, [&](size_t begin, size_t end, size_t range) {
-    const model::AttentionScratch mine{p_.buffers.attention.subspan(range * scratch, scratch)};
-    for (size_t r = 0; r < rows_; ++r) {
-      note(model::mla_attend(p_.kernels, c, state.cache_row(mla_layer, 0),
-                             {.position = state.position() + r,
-                              .q = b.q.row(r),
-                              .latent = b.latent.row(r),
-                              .latent_stride = b.latent_stride},
-                             {begin, end}, mine));
-    }
+  // A row costs as much as the positions it sees.
+  const size_t most = 1 + kBlockScores / (state.position() + rows_);
+  in_blocks(rows_, most, [&](size_t first, size_t count) {
+    // Split by heads, not by rows: later rows see more positions and would cost more.
+    p_.pool.parallel_for(c.mla_heads, 1, [&](size_t begin, size_t end, size_t range) {
+      const model::AttentionScratch mine{p_.buffers.attention.subspan(range * scratch, scratch)};
+      for (size_t r = first; r < first + count; ++r) {
+        note(model::mla_attend(p_.kernels, c, state.cache_row(mla_layer, 0),
+                               {.position = state.position() + r,
+                                .q = b.q.row(r),
+                                .latent = b.latent.row(r),
+                                .latent_stride = b.latent_stride},
+                               {begin, end}, mine));
+      }
+    });
   });
   each_row([&](size_t r) { note_finite(b.latent.row(r), b.latent.stride); });
   check_finite("attention");
@@ -167,14 +182,17 @@ void Step::expand_values() {
   for (size_t done = 0; done < rows;) {
     const kernels::WeightView w = next_product(Role::kWUV).weights;
     const auto product = matmul_of(w.encoding);
-    p_.pool.parallel_for(w.rows, 1, [&](size_t begin, size_t end) {
-      for (size_t at = begin; at < end;) {
-        const size_t head = (done + at) / dim;
-        const size_t to = std::min(end, (head + 1) * dim - done);
-        product(w, {at, to}, {b.latent.data + head * b.latent_stride, rows_, b.latent.stride},
-                {b.out.data + done, b.out.stride});
-        at = to;
-      }
+    in_blocks(rows_, kBlockRows, [&](size_t first, size_t count) {
+      p_.pool.parallel_for(w.rows, 1, [&](size_t begin, size_t end) {
+        for (size_t at = begin; at < end;) {
+          const size_t head = (done + at) / dim;
+          const size_t to = std::min(end, (head + 1) * dim - done);
+          product(w, {at, to},
+                  {b.latent.row(first) + head * b.latent_stride, count, b.latent.stride},
+                  {b.out.row(first) + done, b.out.stride});
+          at = to;
+        }
+      });
     });
     done += w.rows;
   }

@@ -53,6 +53,15 @@ void kda_convolve(const kernels::Kernels& kernels, const Config& config, const C
   }
 }
 
+KdaRows KdaRows::block(size_t first, size_t rows_count) const {
+  KdaRows part = *this;
+  part.count = rows_count;
+  for (auto* rows : {&part.q, &part.k, &part.decay, &part.out}) *rows += first * stride;
+  for (auto* rows : {&part.v, &part.gate}) *rows += first * stride;
+  part.beta += first * beta_stride;
+  return part;
+}
+
 bool kda_heads(const kernels::Kernels& kernels, const Config& config, const KdaRows& rows,
                kernels::Range heads) {
   const size_t dim = config.kda_head_dim;

@@ -41,6 +41,9 @@ struct KdaRows {
   const float* exp_a;    // [heads]: exp(A_log), one per head
   const float* dt_bias;  // [kda_width]
   const float* o_norm;   // [D], shared by the heads
+
+  /// `rows_count` rows from `first` on; the state must have taken in all before.
+  KdaRows block(size_t first, size_t rows_count) const;
 };
 /// False when a number is not finite that the functions after it would hide: the sum of squares
 /// below a norm (the norm would be zero), or what the sigmoid of the decay takes.

@@ -20,6 +20,23 @@ TEST(Generate, HooksMayBeLeftOut) {
   EXPECT_EQ(engine->stats().generated_tokens, 2u);
 }
 
+// Without an end in the layer, the next one would be reported.
+TEST(Generate, AnInterruptEndsAPassThatWaitsForNoRead) {
+  EngineOptions options = test::fault_options(test::fault_model(), test::fault_trunk(false));
+  options.budget = Bytes{test::budget_of(1'000'000'000)};
+  const auto engine = Engine::open(options);
+  const std::vector<uint32_t> prompt = {84, 104, 101};
+  std::vector<uint32_t> layers;  // begun since the interrupt, the one that it came in first
+  engine->set_progress([&](const RunProgress& run) {
+    if (run.passes_done == 1 && run.layer == 1) engine->interrupt();
+    if (run.passes_done == 1 && run.layer >= 1) layers.push_back(run.layer);
+  });
+  test::error_of(ErrorKind::kInterrupted, [&] {
+    engine->generate(prompt, {.max_tokens = 3, .eos_ids = {}, .stop_ids = {}}, {});
+  });
+  EXPECT_EQ(layers, std::vector<uint32_t>{1});
+}
+
 TEST(Generate, AnyNumberOfNewTokensIsCountedBesideThePrompt) {
   EngineOptions options = test::fault_options(test::fault_model(), test::fault_trunk(false));
   options.plan_only = true;
