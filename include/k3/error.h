@@ -16,7 +16,7 @@ enum class ErrorKind {
   kCheckpoint,   // checkpoint or trunk file not usable
   kRead,         // reading failed during a run
   kBudget,       // the memory budget cannot be met
-  kInterrupted,  // SIGINT
+  kInterrupted,  // SIGINT, SIGTERM, SIGHUP
 };
 
 /// The documented exit code of the process for each kind (docs/reliability.md).

@@ -5,10 +5,13 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <climits>
 #include <csignal>
 #include <cstring>
+#include <ctime>
 #include <exception>
 #include <new>
 #include <string>
@@ -28,13 +31,25 @@ constexpr AddCommand kCommands[] = {
     add_score, add_tokenize, add_detokenize, add_bench,  add_version,
 };
 
-// Set by the signal handler, read by the computing and the watching thread: a sig_atomic_t is for
-// one thread only.
-std::atomic<bool> interrupt_seen = false;
-static_assert(std::atomic<bool>::is_always_lock_free);
-bool stdout_reader_gone = false;
+// A terminal that closes, timeout(1) and a service that is stopped mean the same as Ctrl-C.
+constexpr int kInterrupts[] = {SIGINT, SIGTERM, SIGHUP};
+// What comes twice within this time was meant once: timeout(1) signals its child and then the group
+// that the child is in.
+constexpr int64_t kSameInterruptMs = 200;
+// An interrupted process gives whoever reads its streams this many times so long to go on.
+constexpr int kWaitMs = 100, kWaitsWhenInterrupted = 5;
 
-/// What end_on_interrupt() leaves for the signal handler; never destroyed, since an interrupt may
+// Written by the signal handler, read by the computing and the watching thread: a sig_atomic_t is
+// for one thread only.
+std::atomic<int> interrupt_signal = 0;    // the first one
+std::atomic<int64_t> interrupted_at = 0;  // by now_ms()
+static_assert(std::atomic<int>::is_always_lock_free && std::atomic<int64_t>::is_always_lock_free);
+
+enum class Stdout { kOpen, kReaderGone, kNotRead, kFailed };
+Stdout stdout_state = Stdout::kOpen;
+constexpr const char* kNotReadNote = "; stdout was not read, the end of the result is lost";
+
+/// What the signal handler says before it ends the process; never destroyed, since an interrupt may
 /// come while the process ends.
 std::string& last_words = *new std::string;
 
@@ -47,10 +62,35 @@ void occupy_closed_streams() {
   }
 }
 
-/// A stdout that does not block is shared with a program that asked for that.
-void wait_until_writable() {
-  pollfd stdout_ready{.fd = STDOUT_FILENO, .events = POLLOUT, .revents = 0};
-  ::poll(&stdout_ready, 1, -1);
+/// False when the process was interrupted and nobody reads from `fd`.
+bool wait_until_writable(int fd) {
+  pollfd ready{.fd = fd, .events = POLLOUT, .revents = 0};
+  for (int waits = 0; waits < kWaitsWhenInterrupted;) {
+    if (::poll(&ready, 1, kWaitMs) > 0) return true;
+    if (interrupted()) ++waits;
+  }
+  return false;
+}
+
+/// Writes all of it, in pieces for which a pipe that is writable has room: no write blocks. 0, or
+/// the error: ETIMEDOUT as wait_until_writable().
+int write_all(int fd, std::string_view text) {
+  while (!text.empty()) {
+    if (!wait_until_writable(fd)) return ETIMEDOUT;
+    const ssize_t written = ::write(fd, text.data(), std::min<size_t>(text.size(), PIPE_BUF));
+    if (written >= 0) {
+      text.remove_prefix(static_cast<size_t>(written));
+    } else if (errno != EINTR && errno != EAGAIN && errno != EWOULDBLOCK) {
+      return errno;
+    }
+  }
+  return 0;
+}
+
+/// The exit code of the process: an interrupt's is 128 and its signal, as a shell has it.
+int code_of(ErrorKind kind) {
+  const int signal = interrupt_signal;
+  return kind == ErrorKind::kInterrupted && signal != 0 ? 128 + signal : exit_code(kind);
 }
 
 /// What removes a moving line of progress from the terminal.
@@ -96,7 +136,8 @@ void describe(CLI::App& app) {
       "\n"
       "Each command explains itself: k3 COMMAND --help. Sizes: 8G = 8 x 10^9, 8GiB = 8 x 2^30.\n"
       "Exit codes: 0 done, 1 internal fault, 2 usage, 3 checkpoint or trunk file not usable,\n"
-      "4 reading failed during a run, 5 budget cannot be met, 130 interrupted.");
+      "4 reading failed during a run, 5 budget cannot be met, 130 interrupted (128 and the signal\n"
+      "where that was SIGTERM or SIGHUP).");
   for (const AddCommand add : kCommands) add(app);
 }
 
@@ -125,24 +166,47 @@ int parse_and_run(CLI::App& app, int argc, char** argv) {
   ::_exit(exit_code(ErrorKind::kInternal));
 }
 
-void note_interrupt(int) {
-  interrupt_seen = true;
+int64_t now_ms() {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);  // may be called in a signal handler
+  return int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1'000'000;
 }
 
-void end_now(int) {
+/// True for the first one.
+bool note_interrupt(int signal) {
+  int none = 0;
+  if (!interrupt_signal.compare_exchange_strong(none, signal)) return false;
+  interrupted_at = now_ms();
+  return true;
+}
+
+void end_now(int signal) {
+  note_interrupt(signal);
   say(last_words);
-  ::_exit(exit_code(ErrorKind::kInterrupted));
+  ::_exit(128 + signal);
 }
 
-/// A process started with SIGINT ignored (a background job of a script) goes on ignoring it.
+void end_at_the_second(int signal) {
+  if (!note_interrupt(signal) && now_ms() - interrupted_at >= kSameInterruptMs) end_now(signal);
+}
+
+/// What was ignored when the process started, as in a background job of a script or under nohup,
+/// stays so.
 void on_interrupt(void (*handler)(int)) {
   struct sigaction action {};
-  ::sigaction(SIGINT, nullptr, &action);
-  if (action.sa_handler == SIG_IGN) return;
-  action.sa_handler = handler;
-  action.sa_flags = static_cast<int>(SA_RESETHAND);
   ::sigemptyset(&action.sa_mask);
-  ::sigaction(SIGINT, &action, nullptr);
+  for (const int signal : kInterrupts) ::sigaddset(&action.sa_mask, signal);
+  action.sa_handler = handler;
+  for (const int signal : kInterrupts) {
+    struct sigaction present {};
+    ::sigaction(signal, nullptr, &present);
+    if (present.sa_handler != SIG_IGN) ::sigaction(signal, &action, nullptr);
+  }
+}
+
+void set_last_words(const char* message) {
+  on_interrupt(SIG_DFL);  // the handler must not see the text change
+  last_words = fmt::format("{}k3: {}\n", clear_line(), message);
 }
 
 }  // namespace
@@ -158,9 +222,11 @@ int run_app(int argc, char** argv) {
   try {
     CLI::App app("Runs Kimi K3 on a CPU from disk, exactly, inside a memory budget.");
     describe(app);
-    return parse_and_run(app, argc, argv);
+    const int code = parse_and_run(app, argc, argv);
+    if (stdout_state != Stdout::kNotRead) return code;
+    return fail(std::string("interrupted") + kNotReadNote, code_of(ErrorKind::kInterrupted));
   } catch (const Error& error) {
-    return fail(error.what(), exit_code(error.kind()));
+    return fail(error.what(), code_of(error.kind()));
   } catch (const std::bad_alloc&) {
     return fail(
         "memory ran out: the system refused an allocation; free memory, raise the limit of "
@@ -172,55 +238,44 @@ int run_app(int argc, char** argv) {
 }
 
 void say(std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return;
-    text.remove_prefix(static_cast<size_t>(written));
-  }
+  write_all(STDERR_FILENO, text);
 }
 
 void print(std::string_view text) {
-  while (!text.empty() && !stdout_reader_gone) {
-    const ssize_t written = ::write(STDOUT_FILENO, text.data(), text.size());
-    if (written >= 0) {
-      text.remove_prefix(static_cast<size_t>(written));
-    } else if (errno == EPIPE || errno == EBADF) {
-      stdout_reader_gone = true;
-    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      wait_until_writable();
-    } else if (errno != EINTR) {
-      throw Error(ErrorKind::kInternal,
-                  fmt::format("writing the result to stdout failed: {}", std::strerror(errno)));
-    }
+  if (stdout_state != Stdout::kOpen) return;
+  const int error = write_all(STDOUT_FILENO, text);
+  if (error == EPIPE || error == EBADF) {
+    stdout_state = Stdout::kReaderGone;
+  } else if (error == ETIMEDOUT) {
+    stdout_state = Stdout::kNotRead;
+  } else if (error != 0) {
+    stdout_state = Stdout::kFailed;
+    throw Error(ErrorKind::kInternal,
+                fmt::format("writing the result to stdout failed: {}", std::strerror(error)));
   }
 }
 
 bool reader_gone() {
-  return stdout_reader_gone;
+  return stdout_state == Stdout::kReaderGone;
 }
 
 void end_process(ErrorKind kind, const std::string& message) {
   say(clear_line());
-  ::_exit(fail(message, exit_code(kind)));
+  ::_exit(fail(message + (stdout_state == Stdout::kNotRead ? kNotReadNote : ""), code_of(kind)));
 }
 
 void end_on_interrupt(const char* message) {
-  on_interrupt(SIG_DFL);  // the handler must not see the text change
-  last_words = fmt::format("{}k3: {}\n", clear_line(), message);
+  set_last_words(message);
   on_interrupt(end_now);
 }
 
 void watch_interrupts() {
-  on_interrupt(note_interrupt);
+  set_last_words("interrupted again: ended at once, nothing was saved");
+  on_interrupt(end_at_the_second);
 }
 
 bool interrupted() {
-  return interrupt_seen;
-}
-
-void throw_if_interrupted(std::string_view message) {
-  if (interrupted()) throw Error(ErrorKind::kInterrupted, std::string(message));
+  return interrupt_signal != 0;
 }
 
 }  // namespace k3::commands

@@ -1,6 +1,7 @@
 #include "commands/progress.h"
 
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -19,8 +20,10 @@ size_t terminal_width(int fd) {
   return size.ws_col;
 }
 
-/// A line that is lost is no reason to stop a job.
+/// A line that is lost, or that nobody reads, is no reason to stop a job.
 void write_line(int fd, const std::string& text) {
+  pollfd ready{.fd = fd, .events = POLLOUT, .revents = 0};
+  if (::poll(&ready, 1, 0) != 1) return;
   [[maybe_unused]] const ssize_t ignored = ::write(fd, text.data(), text.size());
 }
 

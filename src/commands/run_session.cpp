@@ -33,7 +33,6 @@ RunSession::~RunSession() {
 }
 
 void RunSession::on_progress(const RunProgress& run) {
-  throw_if_interrupted("interrupted");
   progress_.update(
       [&] { return progress_line(run, engine_.plan().passes, progress_.seconds(), tokens_done_); });
 }

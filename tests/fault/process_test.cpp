@@ -1,14 +1,21 @@
 // What surrounds the process: signals, streams, limits, paths, other processes.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
+#include <chrono>
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
 #include <map>
+#include <stdexcept>
+#include <thread>
 
+#include "base/unique_fd.h"
 #include "fault/command_run.h"
 #include "support/messages.h"
 #include "support/sanitizers.h"
@@ -24,22 +31,93 @@ bool same_bytes(const fs::path& a, const fs::path& b) {
          std::string(std::istreambuf_iterator<char>(second), {});
 }
 
-K3Command long_text() {
+K3Command long_text(const std::string& tokens = "300") {
   return {.args = {"generate", fault_model().string(), "--trunk", fault_trunk(false).string(), "-q",
-                   "--ignore-eos", "-n", "300", "-p", "In the beginning"}};
+                   "--ignore-eos", "-n", tokens, "-p", "In the beginning"}};
 }
 
-TEST(Process, AnInterruptLeavesTheTextSoFarOnStdoutAndEndsWith130) {
+TEST(Process, AnInterruptLeavesTheTextSoFarOnStdoutAndEndsWithTheCodeOfItsSignal) {
   const std::string whole = run_k3(long_text()).out;
-  K3Process process(long_text());
-  process.read_out(20);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    SCOPED_TRACE(signal);
+    K3Process process(long_text());
+    process.read_out(20);
+    process.send_signal(signal);
+    const K3Result result = process.wait();
+    expect_one_line(result, 128 + signal);
+    EXPECT_TRUE(mentions(result.err, "interrupted after "));
+    EXPECT_GE(result.out.size(), 20u);
+    EXPECT_LT(result.out.size(), whole.size());
+    EXPECT_TRUE(whole.starts_with(result.out));
+  }
+}
+
+TEST(Process, AnInterruptOfWhateverSignalSavesTheSequence) {
+  const TempDir dir;
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    SCOPED_TRACE(signal);
+    const fs::path file = dir.path() / std::to_string(signal);
+    K3Command command = long_text();
+    command.args.insert(command.args.end(), {"--save", file.string()});
+    K3Process process(command);
+    process.read_out(20);
+    process.send_signal(signal);
+    const K3Result result = process.wait();
+    expect_one_line(result, 128 + signal);
+    EXPECT_TRUE(mentions(result.err, "the sequence up to there is in " + file.string()));
+    EXPECT_TRUE(fs::exists(file));
+  }
+}
+
+/// A pipe of one page that nobody reads.
+struct UnreadPipe {
+  UniqueFd read;
+  UniqueFd write;
+  UnreadPipe() {
+    std::array<int, 2> ends{};
+    if (::pipe2(ends.data(), O_CLOEXEC) != 0) throw std::runtime_error("pipe2");
+    read.reset(ends[0]);
+    write.reset(ends[1]);
+    ::fcntl(ends[1], F_SETPIPE_SZ, 4096);
+  }
+  void wait_until_it_holds(int bytes) const {
+    int held = 0;
+    for (int waits = 0; held < bytes && waits < 60'000; ++waits) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      if (::ioctl(read.get(), FIONREAD, &held) != 0) throw std::runtime_error("FIONREAD");
+    }
+    ASSERT_GE(held, bytes);
+  }
+};
+
+TEST(Process, AnInterruptWhileNobodyReadsStdoutSavesAndEndsWith130) {
+  const TempDir dir;
+  const UnreadPipe pipe;
+  const fs::path file = dir.path() / "talk";
+  K3Command command = long_text();
+  command.args.insert(command.args.end(), {"--save", file.string()});
+  command.out = pipe.write.get();
+  K3Process process(command);
+  pipe.wait_until_it_holds(1);
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // by then it waits, most likely
   process.send_signal(SIGINT);
   const K3Result result = process.wait();
   expect_one_line(result, 130);
-  EXPECT_TRUE(mentions(result.err, "interrupted after "));
-  EXPECT_GE(result.out.size(), 20u);
-  EXPECT_LT(result.out.size(), whole.size());
-  EXPECT_TRUE(whole.starts_with(result.out));
+  EXPECT_TRUE(mentions(result.err, "the sequence up to there is in " + file.string()));
+  EXPECT_TRUE(fs::exists(file));
+}
+
+TEST(Process, AnInterruptOfAResultThatNobodyReadsEndsWith130AndSaysSo) {
+  const UnreadPipe pipe;
+  K3Command command = long_text("600");
+  command.args.push_back("--json");
+  command.out = pipe.write.get();
+  K3Process process(command);
+  pipe.wait_until_it_holds(4096);
+  process.send_signal(SIGINT);
+  const K3Result result = process.wait();
+  expect_one_line(result, 130);
+  EXPECT_TRUE(mentions(result.err, "stdout was not read"));
 }
 
 TEST(Process, AReaderThatGoesAwayEndsTheRunQuietly) {

@@ -75,7 +75,9 @@ struct Child {
     for (int i = 0; i < 3; ++i) {
       if (::dup2(streams[static_cast<size_t>(i)], i) < 0) ::_exit(127);
     }
-    ::signal(SIGINT, ignores_interrupts ? SIG_IGN : SIG_DFL);
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+      ::signal(signal, ignores_interrupts ? SIG_IGN : SIG_DFL);
+    }
     if (*directory != '\0' && ::chdir(directory) != 0) ::_exit(127);
     for (const auto& [resource, value] : limits) {
       const rlimit limit{value, value};

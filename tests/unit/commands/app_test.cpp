@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/json.h"
@@ -113,26 +115,32 @@ TEST(App, MemoryThatRunsOutIsExitFiveWithOneLine) {
   expect_one_line(result.err, {"k3: ", "memory ran out"});
 }
 
+constexpr int kInterrupts[] = {SIGINT, SIGTERM, SIGHUP};
+
+/// Interrupts itself twice, `apart` from each other; ends with 0 if it outlives that.
+[[noreturn]] void interrupt_twice(int signal, std::chrono::milliseconds apart) {
+  std::signal(signal, SIG_DFL);  // these tests may run under nohup
+  k3::commands::watch_interrupts();
+  if (k3::commands::interrupted()) ::_exit(1);
+  ::raise(signal);
+  if (!k3::commands::interrupted()) ::_exit(2);
+  std::this_thread::sleep_for(apart);
+  ::raise(signal);
+  ::_exit(0);
+}
+
 TEST(App, TheFirstInterruptIsNotedAndTheSecondEndsTheProcess) {
-  const pid_t child = ::fork();
-  if (child == 0) {
-    k3::commands::watch_interrupts();
-    if (k3::commands::interrupted()) ::_exit(1);
-    ::raise(SIGINT);
-    if (!k3::commands::interrupted()) ::_exit(2);
-    try {
-      k3::commands::throw_if_interrupted("stopped");
-      ::_exit(3);
-    } catch (const k3::Error& error) {
-      if (exit_code(error.kind()) != 130) ::_exit(4);
-    }
-    ::raise(SIGINT);
-    ::_exit(5);
+  for (const int signal : kInterrupts) {
+    EXPECT_EXIT(interrupt_twice(signal, std::chrono::milliseconds(400)),
+                testing::ExitedWithCode(128 + signal), "^k3: interrupted again: [^\n]*\n$");
   }
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  EXPECT_TRUE(WIFSIGNALED(status)) << WEXITSTATUS(status);
-  EXPECT_EQ(WTERMSIG(status), SIGINT);
+}
+
+TEST(App, AnInterruptThatComesTwiceAtOnceIsOne) {
+  for (const int signal : kInterrupts) {
+    EXPECT_EXIT(interrupt_twice(signal, std::chrono::milliseconds(0)), testing::ExitedWithCode(0),
+                "^$");
+  }
 }
 
 /// Interrupts its process, if asked to, once everything of ordinary priority has been destroyed.
