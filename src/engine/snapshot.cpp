@@ -98,14 +98,7 @@ void check_space(const std::filesystem::path& file, uint64_t needed) {
 
 /// A file that is no snapshot is never replaced.
 void refuse_foreign(const std::filesystem::path& path) {
-  std::error_code absent;
-  if (!std::filesystem::is_regular_file(path, absent)) return;  // PartialFile tells what it is
-  const io::DirectFile file = io::DirectFile::open_buffered(path);
-  if (file.size() == 0) return;
-  char magic[sizeof kSnapshotMagic] = {};
-  const auto start = std::as_writable_bytes(std::span(magic));
-  if (file.size() >= start.size()) io::read_exactly(file.fd(), 0, start, path);
-  if (std::ranges::equal(magic, kSnapshotMagic)) return;
+  if (!io::holds_other(path, kSnapshotMagic)) return;
   throw Error(ErrorKind::kUsage,
               fmt::format("{} exists and is no saved sequence: not replaced; name another place "
                           "with --save",

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -98,6 +99,15 @@ bool is_there(const std::filesystem::path& path) {
   std::error_code unknown;
   return std::filesystem::symlink_status(path, unknown).type() !=
          std::filesystem::file_type::not_found;
+}
+
+bool holds_other(const std::filesystem::path& path, std::span<const char> magic) {
+  DirectFile file;
+  if (DirectFile::try_open(path, false, &file) != 0) return false;  // who writes it says what it is
+  if (file.size() == 0) return false;
+  std::string head(magic.size(), '\0');
+  return read_fully(file.fd(), 0, std::as_writable_bytes(std::span(head))) != 0 ||
+         !std::equal(head.begin(), head.end(), magic.begin());
 }
 
 std::string read_text_file(const std::filesystem::path& path, Bytes limit) {

@@ -52,6 +52,9 @@ void read_exactly(int fd, uint64_t offset, std::span<std::byte> out,
 /// at: to open it says what is wrong, where to go on without it would hide that.
 bool is_there(const std::filesystem::path& path);
 
+/// True where a regular file holds bytes that do not begin with `magic`: somebody else made it.
+bool holds_other(const std::filesystem::path& path, std::span<const char> magic);
+
 /// A whole small file; Error(kCheckpoint) when it is missing, unreadable or larger than `limit`.
 std::string read_text_file(const std::filesystem::path& path, Bytes limit);
 

@@ -5,6 +5,7 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -129,6 +130,12 @@ PartialFile::PartialFile(std::filesystem::path target, Mode mode, const char* op
   } while (!still_named(fd_.get(), partial_));
   direct_.reset(::open(partial_.c_str(), O_WRONLY | O_CLOEXEC | O_DIRECT));
   if (mode == Mode::kFresh) truncate(0);
+}
+
+PartialFile::~PartialFile() {
+  struct stat status {};
+  const bool empty = fd_.valid() && ::fstat(fd_.get(), &status) == 0 && status.st_size == 0;
+  if (empty && !renamed_ && still_named(fd_.get(), partial_)) ::unlink(partial_.c_str());
 }
 
 std::filesystem::path PartialFile::partial_of(const std::filesystem::path& target) {

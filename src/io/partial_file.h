@@ -19,7 +19,8 @@ class PartialFile {
   /// process holds it, when the directory cannot be written, or when the target is not a regular
   /// file; it says that `option` names another place.
   PartialFile(std::filesystem::path target, Mode mode, const char* option = "-o");
-  // The destructor leaves NAME.partial where it is unless commit() or discard() was called.
+  /// Leaves NAME.partial where it is, unless commit() or discard() was called or it is empty.
+  ~PartialFile();
   PartialFile(const PartialFile&) = delete;
   PartialFile& operator=(const PartialFile&) = delete;
 

@@ -10,8 +10,6 @@
 namespace k3::weights {
 namespace {
 
-constexpr char kJournalMagic[8] = {'K', '3', 'P', 'A', 'C', 'K', '1', '\n'};
-
 struct JournalHeader {
   char magic[8];
   uint64_t plan;
@@ -35,7 +33,7 @@ std::span<const std::byte> bytes_of(const T& value) {
 
 JournalHeader make_header(const TrunkJournal::Shape& shape) {
   JournalHeader header{};
-  std::memcpy(header.magic, kJournalMagic, sizeof(kJournalMagic));
+  std::memcpy(header.magic, TrunkJournal::kMagic, sizeof(TrunkJournal::kMagic));
   header.plan = shape.plan;
   header.chunk_count = shape.chunk_count;
   header.expert_count = shape.expert_count;
@@ -105,8 +103,10 @@ bool TrunkJournal::take_up() {
   return true;
 }
 
+/// Never without its magic, unless empty: a file of zeros might be anybody's.
 void TrunkJournal::start() {
   file_.truncate(0);
+  file_.write(0, std::as_bytes(std::span(kMagic)));
   file_.truncate(journal_end(shape_));
   file_.write(shape_.offset, bytes_of(make_header(shape_)));
 }

@@ -16,6 +16,9 @@ namespace k3::weights {
 
 class TrunkJournal {
  public:
+  /// What an unfinished trunk file begins with, where the finished one has its own magic.
+  static constexpr char kMagic[8] = {'K', '3', 'P', 'A', 'C', 'K', '1', '\n'};
+
   struct Shape {
     uint64_t offset;  // in the partial file, beyond the end of the finished one
     uint64_t plan;    // checksum of all that decides the finished file's bytes

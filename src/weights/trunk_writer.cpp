@@ -61,6 +61,18 @@ uint64_t allocated_bytes(int fd) {
   return ::fstat(fd, &status) == 0 ? static_cast<uint64_t>(status.st_blocks) * 512 : 0;
 }
 
+/// A partial file that somebody else made is never continued, nor emptied.
+io::PartialFile open_partial(const std::filesystem::path& target) {
+  const std::filesystem::path partial = io::PartialFile::partial_of(target);
+  if (io::holds_other(partial, TrunkJournal::kMagic) && io::holds_other(partial, kTrunkMagic)) {
+    throw Error(ErrorKind::kUsage,
+                fmt::format("{} exists and was not left by `k3 pack`: not replaced; move it away, "
+                            "or name another place with -o",
+                            partial.string()));
+  }
+  return {target, io::PartialFile::Mode::kContinue};
+}
+
 /// One run of write_trunk.
 class TrunkWriter {
  public:
@@ -70,7 +82,7 @@ class TrunkWriter {
         options_(options),
         target_(target),
         manifest_(describe_trunk(input, options)),
-        file_(target, io::PartialFile::Mode::kContinue),
+        file_(open_partial(target)),
         sources_{TrunkSource(input.directory, *input.index, *input.tensors),
                  TrunkSource(input.directory, *input.index, *input.tensors)} {
     uint64_t largest = 0;
@@ -90,7 +102,18 @@ class TrunkWriter {
 
   PackResult run() {
     check_space();
+    try {
+      return pack();
+    } catch (...) {
+      if (!worth_keeping_) file_.truncate(0);  // and an empty one does not stay
+      throw;
+    }
+  }
+
+ private:
+  PackResult pack() {
     TrunkJournal journal(file_, journal_shape());
+    worth_keeping_ = !journal.chunks().empty();
     resume(journal);
     write_chunks(journal);
     record_embedding();
@@ -98,14 +121,13 @@ class TrunkWriter {
     return finish();
   }
 
- private:
   TrunkJournal::Shape journal_shape() const {
     const uint64_t end = end_bound_ + manifest_offsets(manifest_.header).end;
     return {align_up(end, kTrunkAlignment), plan_checksum(manifest_, options_.codec),
             manifest_.chunks.size(), manifest_.expert_checksums.size()};
   }
 
-  /// Before the first byte; a file that was only made for its lock does not stay.
+  /// Before the first byte.
   void check_space() {
     const TrunkJournal::Shape shape = journal_shape();
     const Bytes raw{occupied_bytes(input_, sources_[0])};
@@ -123,7 +145,6 @@ class TrunkWriter {
           target_.string(), format_bytes(least), format_bytes(raw + records), format_bytes(free)));
       return;
     }
-    if (file_.size() == 0) file_.discard();
     throw Error(ErrorKind::kUsage,
                 fmt::format("writing {}: the trunk needs {}, {} are free there; make room or name "
                             "another place with -o",
@@ -131,7 +152,7 @@ class TrunkWriter {
   }
 
   /// Checks the chunks that the journal names, with the zeros behind them, and goes on after the
-  /// last one that is right. Whatever else lies in the file becomes zeros.
+  /// last one that is right. Whatever else lies in the file becomes zeros, but for its magic.
   void resume(TrunkJournal& journal) {
     const std::vector<ChunkRecord>& found = journal.chunks();
     const io::DirectFile partial = io::DirectFile::open_buffered(file_.partial_path());
@@ -154,7 +175,9 @@ class TrunkWriter {
     std::copy(journal.expert_checksums().begin(), journal.expert_checksums().end(),
               manifest_.expert_checksums.begin());
     journal.keep(progress_.chunks_done, end_);
-    file_.write(0, std::vector<std::byte>(kTrunkAlignment));
+    std::array<std::byte, kTrunkAlignment> head{};
+    std::ranges::copy(std::as_bytes(std::span(TrunkJournal::kMagic)), head.begin());
+    file_.write(0, head);
   }
 
   void write_chunks(TrunkJournal& journal) {
@@ -226,6 +249,7 @@ class TrunkWriter {
   }
 
   void note_done(uint64_t number, const ChunkRecord& chunk, bool resumed) {
+    worth_keeping_ = true;
     manifest_.chunks[number] = chunk;
     end_ = align_up(chunk.offset + chunk.stored_bytes, kTrunkAlignment);
     ++progress_.chunks_done;
@@ -315,6 +339,7 @@ class TrunkWriter {
   const std::filesystem::path& target_;
   Manifest manifest_;
   io::PartialFile file_;
+  bool worth_keeping_ = file_.size() > 0;  // it holds a chunk, as far as is known
   std::array<TrunkSource, kWorkThreads> sources_;
   std::array<ZeroChecksums, kWorkThreads> zero_checksums_;
   std::array<io::BlockBuffer, kWorkSlots> buffers_;
