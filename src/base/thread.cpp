@@ -53,9 +53,11 @@ int create_thread(pthread_t* handle, Start* start) {
 Thread::Thread(const char* name, std::function<void()> body) {
   auto start = std::make_unique<Start>(Start{name, std::move(body)});
   if (const int error = create_thread(&handle_, start.get()); error != 0) {
-    throw Error(ErrorKind::kInternal,
-                fmt::format("cannot start thread {}: {}; fewer threads (-t) may work", name,
-                            std::strerror(error)));
+    throw Error(
+        ErrorKind::kInternal,
+        fmt::format("cannot start thread {}: {}; raise the limit of processes (ulimit -u), or "
+                    "end some",
+                    name, std::strerror(error)));
   }
   start.release();  // thread_main owns it
   joinable_ = true;

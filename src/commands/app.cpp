@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -58,8 +59,22 @@ std::string& last_words = *new std::string;
 /// written.
 void occupy_closed_streams() {
   for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) {
-    if (::fcntl(fd, F_GETFD) < 0) ::open("/", O_RDONLY | O_DIRECTORY);  // the lowest free: fd
+    if (::fcntl(fd, F_GETFD) < 0) ::open("/", O_PATH);  // the lowest free: fd
   }
+}
+
+/// The kernels keep tiles on the stack, and where that ends there is only a signal. The computing
+/// threads have as much.
+constexpr rlim_t kLeastStack = 512 * 1024;
+
+bool stack_is_too_small() {
+  rlimit limit{};
+  return ::getrlimit(RLIMIT_STACK, &limit) == 0 && limit.rlim_cur < kLeastStack;
+}
+
+/// What occupy_closed_streams() left there, and not a file opened for reading alone.
+bool stdout_was_closed() {
+  return (::fcntl(STDOUT_FILENO, F_GETFL) & O_PATH) != 0;
 }
 
 /// False when the process was interrupted and nobody reads from `fd`.
@@ -149,6 +164,7 @@ int parse_and_run(CLI::App& app, int argc, char** argv) {
       return 0;
     }
     app.parse(argc, argv);
+    if (app.get_subcommands().empty()) throw CLI::RequiredError("A command");
   } catch (const CLI::CallForHelp&) {
     print(app.help());  // of the command, if one was named
   } catch (const CLI::CallForVersion&) {
@@ -219,6 +235,10 @@ int run_app(int argc, char** argv) {
   std::set_terminate(on_terminate);
   occupy_closed_streams();
   end_on_interrupt("interrupted");
+  if (stack_is_too_small()) {
+    return fail("the limit of the stack is below 512 kB; raise it: ulimit -s 8192",
+                exit_code(ErrorKind::kBudget));
+  }
   try {
     CLI::App app("Runs Kimi K3 on a CPU from disk, exactly, inside a memory budget.");
     describe(app);
@@ -244,7 +264,7 @@ void say(std::string_view text) {
 void print(std::string_view text) {
   if (stdout_state != Stdout::kOpen) return;
   const int error = write_all(STDOUT_FILENO, text);
-  if (error == EPIPE || error == EBADF) {
+  if (error == EPIPE || (error == EBADF && stdout_was_closed())) {
     stdout_state = Stdout::kReaderGone;
   } else if (error == ETIMEDOUT) {
     stdout_state = Stdout::kNotRead;

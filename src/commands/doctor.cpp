@@ -17,8 +17,11 @@
 #include "commands/commands.h"
 #include "commands/drive_speeds.h"
 #include "commands/options.h"
+#include "engine/isa.h"
 #include "engine/machine.h"
 #include "engine/memory_plan.h"
+#include "io/block_reader.h"
+#include "io/direct_file.h"
 #include "io/drive.h"
 #include "io/io_thread.h"
 #include "k3/engine.h"
@@ -31,6 +34,7 @@
 #include "weights/embedding.h"
 #include "weights/model_directory.h"
 #include "weights/shard_identity.h"
+#include "weights/trunk_format.h"
 #include "weights/trunk_layout.h"
 #include "weights/trunk_stream.h"
 #include "weights/trunk_writer.h"
@@ -328,6 +332,17 @@ void examine_plan(const DoctorCommand& command, Examination& found) {
                            tokenizer ? "-p \"Once upon a time\"" : "--ids 1,2,3");
 }
 
+/// What makes the trunk file anew: `k3 pack` replaces trunk files only.
+std::string pack_again(const DoctorCommand& command) {
+  const fs::path path = command.trunk_path();
+  std::error_code error;
+  const bool replaceable =
+      fs::is_regular_file(path, error) && !io::holds_other(path, weights::kTrunkMagic);
+  const std::string pack = fmt::format("k3 pack {}", command.model->string());
+  if (!replaceable) return pack + " -o /another/place/trunk.k3";
+  return fmt::format("{}{} --force", pack, command.trunk ? " -o " + path.string() : "");
+}
+
 void examine_trunk(const DoctorCommand& command, Examination& found) {
   const fs::path path = command.trunk_path();
   found.json["trunk"] = {{"path", path.string()}, {"exists", true}, {"usable", false}};
@@ -344,8 +359,7 @@ void examine_trunk(const DoctorCommand& command, Examination& found) {
       found.next = fmt::format("k3 plan {} --budget 8G", command.model->string());
     } else if (is_finding(error)) {
       found.incomplete.push_back(error.what());
-      found.next = fmt::format("k3 pack {}{} --force", command.model->string(),
-                               command.trunk ? " -o " + path.string() : "");
+      found.next = pack_again(command);
     } else {
       throw;
     }
@@ -385,8 +399,16 @@ void finish(const DoctorCommand& command, Examination& found) {
               problems.front());
 }
 
+/// Error(kUsage) where K3_ISA or K3_IO asks for what no run would take.
+void check_environment() {
+  if (kernels::best_isa()) engine::choose_isa();
+  std::string reason;
+  io::make_reader(1, &reason);
+}
+
 void run_doctor(const DoctorCommand& command) {
   apply_verbosity(command.output);
+  check_environment();
   if (command.trunk && !command.model) {
     throw Error(ErrorKind::kUsage, "--trunk is examined together with its MODEL: name that too");
   }
@@ -405,8 +427,10 @@ void add_doctor(CLI::App& app) {
   auto command = std::make_shared<DoctorCommand>();
   CLI::App* sub = app.add_subcommand("doctor", "Is this machine fit, and what to do next");
   sub->add_option("MODEL", command->model, "Checkpoint directory: config.json and the shards")
+      ->check(a_name())
       ->type_name("DIR");
   sub->add_option("--trunk", command->trunk, "Trunk file written by `k3 pack` [MODEL/trunk.k3]")
+      ->check(a_name())
       ->type_name("FILE")
       ->group("Model");
   add_json(*sub, command->output);

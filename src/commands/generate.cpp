@@ -18,8 +18,10 @@
 #include "commands/run_report.h"
 #include "commands/run_session.h"
 #include "commands/sequence_files.h"
+#include "io/partial_file.h"
 #include "k3/engine.h"
 #include "k3/error.h"
+#include "model/config.h"
 #include "text/tokenizer.h"
 #include "text/utf8_stream.h"
 
@@ -64,9 +66,12 @@ std::vector<uint32_t> terminal_ids(const Engine& engine,
 /// What has been generated, on its way to stdout, to the receipt and to the JSON object.
 class Generation {
  public:
-  Generation(const GenerateCommand& command, const std::optional<text::Tokenizer>& tokenizer)
+  Generation(const GenerateCommand& command, const std::optional<text::Tokenizer>& tokenizer,
+             size_t vocab_size)
       : command_(command), tokenizer_(tokenizer) {
-    if (command.output.json || command.dump_logits) logits_.emplace(command.dump_logits);
+    if (command.output.json || command.dump_logits) {
+      logits_.emplace(command.dump_logits, vocab_size * sizeof(float));
+    }
   }
 
   /// `ends`: the id ends the generation and is no text.
@@ -150,7 +155,8 @@ std::vector<uint32_t> whole_prompt(const GenerateCommand& command,
     ids = read_saved_ids(*command.sequence.load).ids;
     if (!prompt_given(command.prompt)) return ids;
   }
-  const std::vector<uint32_t> given = read_prompt(command.prompt, tokenizer);
+  const std::vector<uint32_t> given = read_prompt(
+      command.prompt, tokenizer, model::load_config(command.run.model).max_position_embeddings);
   ids.insert(ids.end(), given.begin(), given.end());
   return ids;
 }
@@ -200,6 +206,26 @@ void end_complete(const GenerateCommand& command, FinishReason reason,
   if (not_saved) std::rethrow_exception(not_saved);
 }
 
+/// Nothing that is read, or written by another option, is written over. To go on in the file of
+/// --load is what --save is for: that one is replaced when the new one is whole.
+void check_places_are_apart(const GenerateCommand& command) {
+  using Place = std::optional<std::filesystem::path>;
+  const Place& save = command.sequence.save;
+  const Place partial = save ? Place(io::PartialFile::partial_of(*save)) : std::nullopt;
+  const Place prompt = command.prompt.file == "-" ? std::nullopt : Place(command.prompt.file);
+  const auto apart = [](const Place& place, const char* option, const Place& other,
+                        const char* other_option) {
+    if (place && other) refuse_shared_place(*place, option, *other, other_option);
+  };
+  apart(save, "--save", prompt, "--prompt-file");
+  apart(partial, "--save", prompt, "--prompt-file");
+  apart(partial, "--save", command.sequence.load, "--load");
+  apart(command.dump_logits, "--dump-logits", prompt, "--prompt-file");
+  apart(command.dump_logits, "--dump-logits", command.sequence.load, "--load");
+  apart(command.dump_logits, "--dump-logits", save, "--save");
+  apart(command.dump_logits, "--dump-logits", partial, "--save, while it is written");
+}
+
 void check_places(const GenerateCommand& command) {
   const std::filesystem::path trunk = command.run.trunk.value_or(command.run.model / "trunk.k3");
   const auto check = [&](const std::optional<std::filesystem::path>& place, const char* option) {
@@ -208,6 +234,7 @@ void check_places(const GenerateCommand& command) {
   check(command.sequence.save, "--save");
   check(command.sequence.prompt_cache, "--prompt-cache");
   check(command.dump_logits, "--dump-logits");
+  check_places_are_apart(command);
 }
 
 void run_generate(const GenerateCommand& command) {
@@ -219,7 +246,7 @@ void run_generate(const GenerateCommand& command) {
   const std::unique_ptr<Engine> engine = open_engine(command, tokenizer, prompt);
   const GenerateOptions options = generate_options(command, *engine, tokenizer, prompt.size());
 
-  Generation generation(command, tokenizer);
+  Generation generation(command, tokenizer, engine->vocab_size());
   RunSession session(*engine, command.output);
   const auto take = [&](uint32_t id, std::span<const float> logits) {
     session.token_done();
@@ -259,7 +286,9 @@ void add_generate(CLI::App& app) {
       ->group("Generation");
   add_sequence_options(*sub, command->sequence);
   sub->add_option("--dump-logits", command->dump_logits,
-                  "Write float32 logits, one row of the vocabulary for each new token")
+                  "Write float32 logits, one row of the vocabulary for each new token; replaces "
+                  "an earlier dump and no other file")
+      ->check(a_name())
       ->type_name("FILE")
       ->group("Diagnostics");
   add_check_option(*sub, command->run);

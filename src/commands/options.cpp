@@ -44,6 +44,7 @@ void apply_verbosity(const Output& output) {
 void add_model(CLI::App& command, std::filesystem::path& model) {
   command.add_option("MODEL", model, "Checkpoint directory: config.json and the shards")
       ->required()
+      ->check(a_name())
       ->type_name("DIR");
 }
 
@@ -74,6 +75,13 @@ CLI::Validator number_between(double least, double most) {
     return fmt::format("`{}`: expected a number from {} to {}", text, least, most);
   };
   return {check, fmt::format("in [{} - {}]", least, most)};
+}
+
+CLI::Validator a_name() {
+  const auto check = [](const std::string& text) -> std::string {
+    return text.empty() ? "an empty name; expected the name of a file" : "";
+  };
+  return {check, ""};
 }
 
 CLI::Option* add_size(CLI::App& command, const std::string& name, std::optional<Bytes>& size,

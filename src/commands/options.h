@@ -31,6 +31,9 @@ void add_model(CLI::App& command, std::filesystem::path& model);
 CLI::Validator count_from(uint64_t least);
 CLI::Validator count_between(uint64_t least, uint64_t most);
 CLI::Validator number_between(double least, double most);
+/// For options that name a file: an empty name, as of a variable of a script that is not set, is
+/// no request for the default.
+CLI::Validator a_name();
 
 /// A size such as 8G, 8GiB, 8.5G or 500M.
 CLI::Option* add_size(CLI::App& command, const std::string& name, std::optional<Bytes>& size,

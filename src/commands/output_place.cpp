@@ -23,6 +23,13 @@ bool same_file(const fs::path& a, const fs::path& b) {
   return fs::equivalent(a, b, error) && !error;
 }
 
+/// As they will be: neither need be there yet.
+bool same_place(const fs::path& a, const fs::path& b) {
+  std::error_code error;
+  return same_file(a, b) || fs::weakly_canonical(fs::absolute(a, error), error) ==
+                                fs::weakly_canonical(fs::absolute(b, error), error);
+}
+
 bool linked_from(const fs::path& directory, const fs::path& place) {
   std::error_code error;
   const fs::directory_iterator entries(directory, error);
@@ -42,6 +49,15 @@ void refuse_place_of_model(const fs::path& place, const char* option, const fs::
               fmt::format("{} {}, where nothing but a trunk file is ever written; name another "
                           "place with {}",
                           place.string(), what, option));
+}
+
+void refuse_shared_place(const fs::path& place, const char* option, const fs::path& other,
+                         const char* other_option) {
+  if (!same_place(place, other)) return;
+  throw Error(ErrorKind::kUsage,
+              fmt::format("{} is the file of {}, which {} would overwrite; name another place with "
+                          "{}",
+                          place.string(), other_option, option, option));
 }
 
 }  // namespace k3::commands

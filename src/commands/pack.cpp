@@ -61,12 +61,7 @@ void open_checkpoint(const fs::path& directory, Checkpoint& checkpoint) {
 
 /// A file that somebody else made is never replaced, not even with --force.
 void refuse_foreign_file(const fs::path& target) {
-  const io::DirectFile file = io::DirectFile::open_buffered(target);
-  if (file.size() == 0) return;
-  char magic[sizeof(weights::kTrunkMagic)] = {};
-  const auto head = std::as_writable_bytes(std::span(magic));
-  if (file.size() >= head.size()) io::read_exactly(file.fd(), 0, head, target);
-  if (std::equal(std::begin(magic), std::end(magic), weights::kTrunkMagic)) return;
+  if (!io::holds_other(target, weights::kTrunkMagic)) return;
   throw Error(ErrorKind::kUsage,
               fmt::format("{} exists and is not a trunk file: not replaced; name another place "
                           "with -o",
@@ -249,6 +244,7 @@ void add_pack(CLI::App& app) {
   auto command = std::make_shared<PackCommand>();
   add_model(*pack, command->model);
   pack->add_option("-o,--output", command->output, "Trunk file to write [MODEL/trunk.k3]")
+      ->check(a_name())
       ->type_name("FILE")
       ->group("Result");
   pack->add_option("--codec", command->codec, "How matrices are stored: lossless (auto) or raw")

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "commands/options.h"
 #include "commands/text_input.h"
 #include "k3/error.h"
 
@@ -15,6 +16,7 @@ int count_given(const PromptOptions& options) {
 void add_prompt_options(CLI::App& command, PromptOptions& options) {
   command.add_option("-p,--prompt", options.text, "Prompt text")->group("Prompt (one of)");
   command.add_option("-f,--prompt-file", options.file, "File with the prompt; - is stdin")
+      ->check(a_name())
       ->type_name("FILE")
       ->group("Prompt (one of)");
   command.add_option("--ids", options.ids, "Token ids, comma separated; - reads them from stdin")
@@ -30,7 +32,8 @@ bool prompt_given(const PromptOptions& options) {
 }
 
 std::vector<uint32_t> read_prompt(const PromptOptions& options,
-                                  const std::optional<text::Tokenizer>& tokenizer) {
+                                  const std::optional<text::Tokenizer>& tokenizer,
+                                  uint64_t positions) {
   const int given = count_given(options);
   if (given != 1) {
     throw Error(ErrorKind::kUsage,
@@ -40,13 +43,15 @@ std::vector<uint32_t> read_prompt(const PromptOptions& options,
   if (options.ids && options.special) {
     throw Error(ErrorKind::kUsage, "--special is for text; with --ids there is none");
   }
-  if (options.ids) return read_ids(*options.ids);
+  if (options.ids) return read_ids(*options.ids, positions);
   if (!tokenizer) {
     throw Error(ErrorKind::kUsage,
                 "this model directory has no tiktoken.model, so text cannot be read; give --ids");
   }
-  return encode_text(*tokenizer, options.text ? *options.text : read_input(*options.file),
-                     options.special);
+  return encode_text(
+      *tokenizer,
+      options.text ? *options.text : read_input(*options.file, text_limit(*tokenizer, positions)),
+      options.special, positions);
 }
 
 }  // namespace k3::commands

@@ -26,8 +26,10 @@ bool prompt_given(const PromptOptions& options);
 
 /// Ids of the prompt. Text is taken byte for byte, nothing is prepended; invalid UTF-8 becomes
 /// U+FFFD with one warning. Error(kUsage) when none or several are given, when the text needs a
-/// tokenizer that the model does not have, or when an id is no number.
+/// tokenizer that the model does not have, when an id is no number, or when the input is longer
+/// than `positions` tokens can be.
 std::vector<uint32_t> read_prompt(const PromptOptions& options,
-                                  const std::optional<text::Tokenizer>& tokenizer);
+                                  const std::optional<text::Tokenizer>& tokenizer,
+                                  uint64_t positions);
 
 }  // namespace k3::commands

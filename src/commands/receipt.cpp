@@ -26,23 +26,34 @@ UniqueFd open_unnamed(std::string& name) {
   return fd;
 }
 
-/// The rows are read again for the receipt, which no pipe or device gives back.
-void refuse_irregular(const std::filesystem::path& path) {
+[[noreturn]] void refuse(const std::filesystem::path& path, const std::string& found) {
+  throw Error(ErrorKind::kUsage,
+              fmt::format("{} exists and {}: not replaced; name another place with --dump-logits",
+                          path.string(), found));
+}
+
+/// Only an earlier dump may be replaced. The rows are read again for the receipt, which no pipe or
+/// device gives back.
+void refuse_foreign(const std::filesystem::path& path, uint64_t row_bytes) {
   std::error_code error;
   const std::filesystem::file_status status = std::filesystem::status(path, error);
-  if (!std::filesystem::exists(status) || std::filesystem::is_regular_file(status)) return;
-  throw Error(ErrorKind::kUsage,
-              fmt::format("{} exists and is not a regular file; name another place with "
-                          "--dump-logits",
-                          path.string()));
+  if (!std::filesystem::exists(status)) return;
+  if (!std::filesystem::is_regular_file(status)) refuse(path, "is not a regular file");
+  const uintmax_t size = std::filesystem::file_size(path, error);
+  if (!error && size % row_bytes != 0) {
+    refuse(path, fmt::format("is no dump of this model's logits: it has {} bytes, expected rows of "
+                             "{}",
+                             size, row_bytes));
+  }
 }
 
 }  // namespace
 
-LogitsFile::LogitsFile(const std::optional<std::filesystem::path>& path) {
+LogitsFile::LogitsFile(const std::optional<std::filesystem::path>& path, uint64_t row_bytes)
+    : row_bytes_(row_bytes) {
   if (path) {
     name_ = path->string();
-    refuse_irregular(*path);
+    refuse_foreign(*path, row_bytes);
     fd_.reset(::open(name_.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
   } else {
     fd_ = open_unnamed(name_);
@@ -57,17 +68,27 @@ LogitsFile::LogitsFile(const std::optional<std::filesystem::path>& path) {
 }
 
 void LogitsFile::append(std::span<const float> row) {
-  auto bytes = std::as_bytes(row);
+  try {
+    write(std::as_bytes(row));
+  } catch (const Error&) {
+    // No half row stays, unless the drive refuses even that.
+    (void)!::ftruncate(fd_.get(), static_cast<off_t>(bytes_));
+    throw;
+  }
+  bytes_ += row.size_bytes();
+}
+
+void LogitsFile::write(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
     const ssize_t written = ::write(fd_.get(), bytes.data(), bytes.size());
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) {
       throw Error(ErrorKind::kInternal,
-                  fmt::format("{}: writing logits failed: {}; free space or choose another place",
-                              name_, std::strerror(errno)));
+                  fmt::format("{}: writing logits failed: {}; it keeps the {} whole rows before; "
+                              "free space or choose another place",
+                              name_, std::strerror(errno), bytes_ / row_bytes_));
     }
     bytes = bytes.subspan(static_cast<size_t>(written));
-    bytes_ += static_cast<uint64_t>(written);
   }
 }
 

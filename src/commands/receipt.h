@@ -17,13 +17,18 @@ namespace k3::commands {
 
 class LogitsFile {
  public:
-  /// Error(kUsage) when the file cannot be created, or is there already and of another kind.
-  explicit LogitsFile(const std::optional<std::filesystem::path>& path);
+  /// Error(kUsage) when the file cannot be created, or one is there already that is not whole rows
+  /// of so many bytes: no dump of this model.
+  LogitsFile(const std::optional<std::filesystem::path>& path, uint64_t row_bytes);
 
-  void append(std::span<const float> row);  // Error(kInternal) when it cannot be written
+  /// Error(kInternal) when it cannot be written; the rows before it stay.
+  void append(std::span<const float> row);
   std::string receipt(std::span<const uint32_t> prompt_ids, std::span<const uint32_t> ids) const;
 
  private:
+  void write(std::span<const std::byte> bytes);
+
+  const uint64_t row_bytes_;
   std::string name_;
   UniqueFd fd_;
   uint64_t bytes_ = 0;

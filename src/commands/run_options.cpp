@@ -7,6 +7,7 @@ namespace k3::commands {
 void add_run_options(CLI::App& command, RunOptions& options) {
   add_model(command, options.model);
   command.add_option("--trunk", options.trunk, "Trunk file written by `k3 pack` [MODEL/trunk.k3]")
+      ->check(a_name())
       ->type_name("FILE")
       ->group("Model");
   add_size(command, "--budget", options.budget,

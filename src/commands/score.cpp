@@ -16,6 +16,7 @@
 #include "commands/token_ids.h"
 #include "k3/engine.h"
 #include "k3/error.h"
+#include "model/config.h"
 
 namespace k3::commands {
 namespace {
@@ -35,11 +36,14 @@ struct Text {
 
 Text read_text(const ScoreCommand& command) {
   Text text;
+  const uint64_t positions = model::load_config(command.run.model).max_position_embeddings;
   if (command.ids) {
-    text.ids = read_ids(*command.ids);
+    text.ids = read_ids(*command.ids, positions);
   } else {
     const text::Tokenizer tokenizer = load_tokenizer(command.run.model);
-    text.ids = encode_text(tokenizer, read_input(command.file.value_or("-")), command.special);
+    const std::string input =
+        read_input(command.file.value_or("-"), text_limit(tokenizer, positions));
+    text.ids = encode_text(tokenizer, input, command.special, positions);
   }
   if (text.ids.size() < 2) {
     throw Error(ErrorKind::kUsage,
@@ -94,7 +98,8 @@ void add_score(CLI::App& app) {
   auto command = std::make_shared<ScoreCommand>();
   CLI::App* sub = app.add_subcommand("score", "How likely the model finds a text");
   add_run_options(*sub, command->run);
-  CLI::Option* file = sub->add_option("FILE", command->file, "Text file; - is standard input [-]");
+  CLI::Option* file =
+      sub->add_option("FILE", command->file, "Text file; - is standard input [-]")->check(a_name());
   sub->add_option("--ids", command->ids,
                   "Token ids, comma separated, in place of a text; - is "
                   "standard input")

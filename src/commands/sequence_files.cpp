@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/log.h"
+#include "commands/options.h"
 #include "k3/error.h"
 
 namespace k3::commands {
@@ -11,12 +12,14 @@ void add_sequence_options(CLI::App& command, SequenceOptions& options) {
   command
       .add_option("--save", options.save,
                   "Write the sequence there at the end, also when interrupted")
+      ->check(a_name())
       ->type_name("FILE")
       ->group("Sequence");
   CLI::Option* load =
       command
           .add_option("--load", options.load,
                       "Go on from a saved sequence; the prompt, if any, is put after it")
+          ->check(a_name())
           ->type_name("FILE")
           ->group("Sequence");
   command
@@ -24,6 +27,7 @@ void add_sequence_options(CLI::App& command, SequenceOptions& options) {
                   fmt::format("Start from the longest saved beginning of the prompt, and leave "
                               "this one for others; keeps the {} used last",
                               prompt_cache_capacity()))
+      ->check(a_name())
       ->type_name("DIR")
       ->excludes(load)
       ->group("Sequence");

@@ -4,11 +4,14 @@
 
 #include <algorithm>
 #include <charconv>
+#include <limits>
 
 #include "k3/error.h"
 
 namespace k3::commands {
 namespace {
+
+constexpr size_t kShown = 40;  // of what is no id, which may be a whole file
 
 std::string_view trimmed(std::string_view text) {
   constexpr std::string_view kBlanks = " \t\r\n";
@@ -22,9 +25,10 @@ uint32_t parse_id(std::string_view text) {
   const auto [stop, error] = std::from_chars(text.data(), end, id);
   if (error != std::errc() || stop != end) {
     throw Error(ErrorKind::kUsage,
-                fmt::format("reading token ids: found '{}', expected numbers from 0 on separated "
-                            "by commas, such as 1008,10484,318",
-                            text));
+                fmt::format("reading token ids: found '{}{}', expected numbers from 0 to {} "
+                            "separated by commas, such as 1008,10484,318",
+                            text.substr(0, kShown), text.size() > kShown ? "..." : "",
+                            std::numeric_limits<uint32_t>::max()));
   }
   return id;
 }

@@ -206,6 +206,7 @@ void add_verify(CLI::App& app) {
   command
       ->add_option("--trunk", options->trunk,
                    "Trunk file to check as well [MODEL/trunk.k3, if it is there]")
+      ->check(a_name())
       ->type_name("FILE");
   command->add_flag("--hashes", options->hashes,
                     "Also SHA-256 of whole files: those of MODEL/SHA256SUMS, or the shards as "

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "io/direct_file.h"
 #include "k3/error.h"
 #include "model/trunk_order.h"
 
@@ -19,8 +20,7 @@ namespace {
 }
 
 void require_trunk(const std::filesystem::path& directory, const std::filesystem::path& trunk) {
-  std::error_code ignored;
-  if (std::filesystem::exists(trunk, ignored)) return;
+  if (io::is_there(trunk)) return;
   const bool elsewhere = trunk != directory / "trunk.k3";
   throw Error(
       ErrorKind::kCheckpoint,

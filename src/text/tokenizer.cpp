@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <fstream>
 #include <sstream>
 
@@ -46,8 +47,8 @@ class Encoder {
   Encoder(const Vocabulary& vocabulary, const SpecialTokens* specials)
       : specials_(specials), merger_(vocabulary) {}
 
-  std::vector<uint32_t> encode(std::string_view text) {
-    while (!text.empty()) {
+  std::vector<uint32_t> encode(std::string_view text, size_t enough) {
+    while (!text.empty() && ids_.size() <= enough) {
       const CharView slice = characters_.read(text, kSliceChars);
       for (size_t begin = 0; begin < slice.size();) {
         const size_t end = piece_end(slice.classes, begin);
@@ -118,10 +119,10 @@ Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
 Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
 Tokenizer::~Tokenizer() = default;
 
-std::vector<uint32_t> Tokenizer::encode(std::string_view text, Specials specials,
-                                        size_t* replaced) const {
+std::vector<uint32_t> Tokenizer::encode(std::string_view text, Specials specials, size_t* replaced,
+                                        size_t enough) const {
   const SpecialTokens* recognised = specials == Specials::kRecognised ? &impl_->specials : nullptr;
-  return Encoder(impl_->vocabulary, recognised).encode(to_valid_utf8(text, replaced));
+  return Encoder(impl_->vocabulary, recognised).encode(to_valid_utf8(text, replaced), enough);
 }
 
 std::string_view Tokenizer::token_bytes(uint32_t id) const {
@@ -151,6 +152,14 @@ std::optional<uint32_t> Tokenizer::special_id(std::string_view literal) const {
 
 size_t Tokenizer::vocabulary_size() const {
   return size_t{impl_->vocabulary.size()} + impl_->specials.size();
+}
+
+size_t Tokenizer::longest_token() const {
+  size_t longest = 0;
+  for (uint32_t id = 0; id < vocabulary_size(); ++id) {
+    longest = std::max(longest, token_bytes(id).size());
+  }
+  return longest;
 }
 
 Bytes Tokenizer::memory() const {

@@ -27,9 +27,10 @@ class Tokenizer {
   ~Tokenizer();
 
   /// Ids of a text in time linear in its length. Invalid UTF-8 becomes U+FFFD, one per maximal
-  /// ill-formed part; `replaced`, if given, receives how many.
-  std::vector<uint32_t> encode(std::string_view text, Specials specials,
-                               size_t* replaced = nullptr) const;
+  /// ill-formed part; `replaced`, if given, receives how many. Of a text of more than `enough` ids
+  /// only the first are given, more than that.
+  std::vector<uint32_t> encode(std::string_view text, Specials specials, size_t* replaced = nullptr,
+                               size_t enough = SIZE_MAX) const;
 
   /// Bytes of a token (the literal of a special one), not necessarily whole characters.
   /// Error(kUsage) for an id outside the vocabulary.
@@ -40,6 +41,7 @@ class Tokenizer {
   bool is_special(uint32_t id) const;
   std::optional<uint32_t> special_id(std::string_view literal) const;
   size_t vocabulary_size() const;  // ranks and specials
+  size_t longest_token() const;    // its bytes
   Bytes memory() const;            // heap held, for the plan
 
  private:

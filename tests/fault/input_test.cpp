@@ -1,9 +1,13 @@
 // Prompts, ids and numbers that nobody should give.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <fstream>
+
 #include "fault/command_run.h"
 #include "support/messages.h"
+#include "support/sanitizers.h"
 
 namespace k3::test {
 namespace {
@@ -125,14 +129,71 @@ TEST(Input, CountsAreDecimalHoweverTheyAreWritten) {
   }
 }
 
+/// Room for a run, and not for a text of this size beside it.
+TEST(Input, OfMoreThanTheModelTakesIsRefusedBeforeItTakesMemory) {
+  if (kSanitized) GTEST_SKIP() << "sanitizers need more address space than this test allows";
+  const TempDir dir;
+  const std::string model = fault_model().string(), trunk = fault_trunk(false).string();
+  const std::string big = (dir.path() / "big").string();
+  std::ofstream(big) << "";
+  std::filesystem::resize_file(big, 200'000'000);
+  for (const std::string& file : {big, std::string("/dev/zero")}) {
+    for (const std::vector<std::string>& args : std::vector<std::vector<std::string>>{
+             {"generate", model, "--trunk", trunk, "--budget", "30M", "-f", file},
+             {"score", model, "--trunk", trunk, file}}) {
+      const K3Result result = run_k3({.args = args, .limits = {{RLIMIT_AS, 150'000'000}}});
+      expect_one_line(result, 2);
+      EXPECT_TRUE(mentions(result.err, file + " has more than 1.05 MB")) << result.err;
+      EXPECT_TRUE(mentions(result.err, "4096 positions")) << result.err;
+    }
+  }
+  const K3Result ids = run_k3(prompt_from_input("--ids", std::string(2'000'000, ' ')));
+  expect_one_line(ids, 2);
+  EXPECT_TRUE(mentions(ids.err, "standard input has more than 1.05 MB")) << ids.err;
+}
+
 TEST(Input, ThatNeverEndsIsRefusedWithTheLimit) {
-  const std::string model = fault_model().string();
-  for (const std::vector<std::string>& args : std::vector<std::vector<std::string>>{
-           {"generate", model, "--trunk", fault_trunk(false).string(), "-f", "/dev/zero"},
-           {"score", model, "/dev/zero", "--trunk", fault_trunk(false).string()}}) {
+  const UniqueFd zero(::open("/dev/zero", O_RDONLY | O_CLOEXEC));
+  const K3Result result =
+      run_k3({.args = {"tokenize", fault_model().string(), "-"}, .in = zero.get()});
+  expect_one_line(result, 2);
+  EXPECT_TRUE(mentions(result.err, "standard input has more than 268 MB"));
+}
+
+TEST(Input, ThatCannotBeReadIsSaidWithWhatToDo) {
+  const std::string model = fault_model().string(), trunk = fault_trunk(false).string();
+  const K3Result absent =
+      run_k3({.args = {"generate", model, "--trunk", trunk, "-f", "/nonexistent/prompt"}});
+  expect_one_line(absent, 2);
+  EXPECT_TRUE(mentions(absent.err, "No such file or directory; name a file that can be read"));
+  const UniqueFd write_only(::open("/dev/null", O_WRONLY | O_CLOEXEC));
+  const K3Result none =
+      run_k3({.args = {"generate", model, "--trunk", trunk, "-f", "-"}, .in = write_only.get()});
+  expect_one_line(none, 2);
+  EXPECT_TRUE(mentions(none.err, "standard input failed: it is not open for reading"));
+}
+
+TEST(Input, WhatIsNotAnIdIsShownInPartHoweverLongItIs) {
+  K3Command command{.args = {"detokenize", fault_model().string(), "-"},
+                    .input = std::string(3'000'000, 'x')};
+  const K3Result result = run_k3(command);
+  expect_one_line(result, 2);
+  EXPECT_LT(result.err.size(), 300u);
+  command.input = "4294967296";
+  EXPECT_TRUE(mentions(run_k3(command).err, "from 0 to 4294967295"));
+}
+
+TEST(Input, WhatIsNoCommandIsAUsageErrorThatNamesIt) {
+  for (const auto& [args, part] : std::vector<std::pair<std::vector<std::string>, std::string>>{
+           {{"--"}, "A command is required"},
+           {{"fly"}, "fly"},
+           {{"bench"}, "kernels, step and disk"},
+           {{"bench", "fly"}, "fly"},
+           {{"verify"}, "MODEL"}}) {
     const K3Result result = run_k3({.args = args});
     expect_one_line(result, 2);
-    EXPECT_TRUE(mentions(result.err, "/dev/zero has more than 268 MB"));
+    EXPECT_TRUE(mentions(result.err, part)) << result.err;
+    EXPECT_EQ(result.out, "");
   }
 }
 

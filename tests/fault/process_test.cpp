@@ -195,6 +195,35 @@ TEST(Process, ALimitOfAddressSpaceIsMetOrRefusedInOneLine) {
   EXPECT_GT(refused, 0u);
 }
 
+TEST_F(ModelCopy, ALimitOfTheStackIsMetOrRefusedInOneLine) {
+  if (kSanitized) GTEST_SKIP() << "sanitizers need a stack of their own";
+  const std::string trunk = fault_trunk(false).string(), model = model_.string();
+  size_t refused = 0;
+  for (rlim_t limit = 16 << 10; limit <= 2 << 20; limit *= 2) {
+    SCOPED_TRACE(limit);
+    K3Command command = generate_command(model_);
+    command.limits = {{RLIMIT_STACK, limit}};
+    const K3Result result = run_k3(command);
+    if (result.exit_code == 0) {
+      EXPECT_EQ(receipt_of(result), undisturbed_receipt());
+    } else {
+      expect_one_line(result, 5);
+      EXPECT_TRUE(mentions(result.err, "ulimit -s")) << result.err;
+      ++refused;
+    }
+    for (const std::vector<std::string>& args : std::vector<std::vector<std::string>>{
+             {"score", model, "--trunk", trunk, "--ids", "1,2", "-q"},
+             {"pack", model, "-o", (dir_.path() / "t.k3").string(), "--force", "-q"},
+             {"tokenize", model, "-"},
+             {"verify", model, "--trunk", trunk, "-q"}}) {
+      const K3Result other = run_k3({.args = args, .limits = command.limits});
+      EXPECT_EQ(other.exit_code, result.exit_code) << args[0] << ": signal " << other.signal;
+    }
+  }
+  EXPECT_GT(refused, 0u);
+  EXPECT_LT(refused, 8u);
+}
+
 TEST(Process, TwoRunsOnOneTrunkFileAreBothRight) {
   K3Process first(generate_command(fault_model()));
   K3Process second(generate_command(fault_model()));

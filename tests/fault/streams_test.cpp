@@ -54,6 +54,24 @@ TEST(Streams, AFullDiskBehindStdoutTakesNoSavedSequenceAlong) {
   }
 }
 
+TEST(Streams, AStdoutOpenForReadingAloneIsAnErrorAndOneThatWasClosedIsNone) {
+  const UniqueFd readable(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  for (const std::vector<std::string>& args :
+       std::vector<std::vector<std::string>>{{"version"}, {"--help"}, text_run({"-n", "2"}).args}) {
+    K3Command command{.args = args};
+    command.out = readable.get();
+    const K3Result lost = run_k3(command);
+    expect_one_line(lost, 1);
+    EXPECT_TRUE(mentions(lost.err, "writing the result to stdout failed")) << lost.err;
+    std::string line = "exec \"$0\" \"$@\" >&-";
+    command = {.args = {"-c", line, K3_BINARY}, .program = "/bin/sh"};
+    command.args.insert(command.args.end(), args.begin(), args.end());
+    const K3Result quiet = run_k3(command);
+    EXPECT_EQ(quiet.exit_code, 0);
+    EXPECT_EQ(quiet.err, "");
+  }
+}
+
 TEST(Streams, AFileThatCannotBeSavedTakesNoJsonAlong) {
   const TempDir dir;
   K3Command command = text_run({"-n", "5", "--json", "--save", (dir.path() / "s").string()});

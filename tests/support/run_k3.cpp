@@ -112,7 +112,8 @@ K3Process::K3Process(const K3Command& command)
                     envp.data(),
                     command.directory.c_str(),
                     command.limits,
-                    {input.get(), command.out < 0 ? out.write.get() : command.out, err.write.get()},
+                    {command.in < 0 ? input.get() : command.in,
+                     command.out < 0 ? out.write.get() : command.out, err.write.get()},
                     command.ignores_interrupts};
   pid_ = checked(::fork(), "fork");
   if (pid_ == 0) child.run();

@@ -23,6 +23,7 @@ struct K3Command {
   std::filesystem::path directory = {};         // working directory; empty: the test's own
   std::filesystem::path program = K3_BINARY;
   std::chrono::seconds patience{120};  // then the program is killed and timed_out set
+  int in = -1;                         // standard input; -1: a file of `input`
   int out = -1;                        // standard output; -1: a pipe to K3Result::out
   bool ignores_interrupts = false;     // started as a script starts a background job
 };

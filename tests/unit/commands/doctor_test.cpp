@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -126,6 +127,30 @@ TEST_F(DoctorCommand, ATrunkOfAnotherCheckpointIsNotUsable) {
   const Json json = doctor_json(3);
   EXPECT_EQ(json["trunk"]["usable"], false);
   EXPECT_EQ(json["next"], "k3 pack " + model.string() + " --force");
+}
+
+TEST_F(DoctorCommand, ThePlaceOfATrunkThatIsSomethingElseIsLeftToItAndAnotherOneAdvised) {
+  const fs::path pipe = dir.path() / "pipe", letter = dir.path() / "letter";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0666), 0);
+  std::ofstream(letter) << "Dear reader\n";
+  for (const fs::path& place : {pipe, letter, dir.path()}) {
+    const K3Result result = doctor({"--trunk", place.string()});
+    EXPECT_EQ(result.exit_code, 3) << result.err;
+    EXPECT_EQ(last_line(result.out),
+              "next: k3 pack " + model.string() + " -o /another/place/trunk.k3");
+  }
+}
+
+TEST_F(DoctorCommand, AnEnvironmentThatNoRunWouldTakeIsAUsageErrorWithOrWithoutAModel) {
+  for (const char* variable : {"K3_ISA", "K3_IO"}) {
+    for (const std::vector<std::string>& args :
+         std::vector<std::vector<std::string>>{{"doctor"}, {"doctor", model.string()}}) {
+      const K3Result result = run_k3({.args = args, .env = {{variable, "nonsense"}}});
+      EXPECT_EQ(result.exit_code, 2) << variable;
+      EXPECT_NE(result.err.find(variable), std::string::npos) << result.err;
+      EXPECT_EQ(result.out, "");
+    }
+  }
 }
 
 TEST_F(DoctorCommand, AReadThatFailsIsAFindingAboutTheFileThatHasIt) {
