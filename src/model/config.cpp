@@ -338,9 +338,9 @@ Config parse_config(std::string_view json, const std::string& what) {
   const Json root = parse_json(json, what);
   const Section top(root, what, "");
   if (!root.is_object()) top.fail("expected a JSON object");
-  // All keys come from text_config where it is an object, else from the top level: never mixed, or
-  // a decoy at the other level would be taken for the model.
-  const bool nested = top.has("text_config") && top.require("text_config").is_object();
+  // All keys come from text_config where there is one, else from the top level: never mixed, or a
+  // decoy at the other level would be taken for the model.
+  const bool nested = top.has("text_config");
   const Section text = nested ? top.section("text_config") : top;
   Config config{};
   read_sizes(text, config);
