@@ -214,6 +214,7 @@ void PartialFile::discard() {
 Bytes free_space(const std::filesystem::path& path) {
   struct statvfs status {};
   if (::statvfs(directory_of(path).c_str(), &status) != 0) failed("looking at", directory_of(path));
+  if (status.f_blocks == 0) return Bytes{uint64_t{1} << 62};
   return Bytes{status.f_bavail} * status.f_frsize;
 }
 

@@ -59,7 +59,8 @@ class PartialFile {
   UniqueFd direct_;  // the same file with O_DIRECT; invalid where that is refused
 };
 
-/// Bytes free for an unprivileged writer on the file system of `path`'s directory.
+/// Bytes free for an unprivileged writer on the file system of `path`'s directory; more than
+/// anybody needs where it does not tell (ramfs).
 Bytes free_space(const std::filesystem::path& path);
 
 }  // namespace k3::io
