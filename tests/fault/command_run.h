@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <fstream>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -54,11 +56,29 @@ inline const std::string& small_budget() {
   return budget;
 }
 
+inline std::string bytes_of(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
 /// Ended by itself with this code and one line on standard error.
 inline void expect_one_line(const K3Result& result, int exit_code) {
   EXPECT_EQ(result.exit_code, exit_code) << "signal " << result.signal << ": " << result.err;
   EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
   EXPECT_TRUE(result.err.starts_with("k3: ")) << result.err;
+}
+
+/// The same by way of setpriv(1), with these options of it: another user, fewer rights.
+inline K3Command with_setpriv(K3Command command, std::vector<std::string> args) {
+  args.push_back(command.program.string());
+  args.insert(args.end(), command.args.begin(), command.args.end());
+  command.args = std::move(args);
+  command.program = "/usr/bin/setpriv";
+  return command;
+}
+inline K3Command as_nobody(K3Command command) {
+  return with_setpriv(std::move(command),
+                      {"--reuid", "65534", "--regid", "65534", "--clear-groups"});
 }
 
 /// A copy of tiny-k3 that a test may damage.

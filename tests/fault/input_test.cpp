@@ -4,6 +4,8 @@
 #include <sys/stat.h>
 
 #include <fstream>
+#include <regex>
+#include <sstream>
 
 #include "fault/command_run.h"
 #include "support/messages.h"
@@ -249,6 +251,57 @@ TEST(Input, NumbersThatOverflowOrMakeNoSenseAreRefusedInOneLine) {
     const K3Result result = run_k3(generate_command(fault_model(), {c.option, c.value}));
     expect_one_line(result, result.exit_code == 5 ? 5 : 2);
     EXPECT_LT(result.err.size(), 300u) << result.err;
+  }
+}
+
+/// The options of a command that take a number or a size, as its help lists them.
+std::vector<std::string> numeric_options(std::vector<std::string> command) {
+  command.emplace_back("--help");
+  std::istringstream help(run_k3({.args = command}).out);
+  const std::regex form(R"(^  (?:-\w,)?(--[\w-]+) (UINT|INT|FLOAT|SIZE)\b.*)");
+  std::vector<std::string> options;
+  std::smatch match;
+  for (std::string line; std::getline(help, line);) {
+    if (std::regex_match(line, match, form)) options.push_back(match[1]);
+  }
+  return options;
+}
+
+TEST(Input, NoNumericOptionOfAnyCommandTakesWhatIsNoNumberOfItsKind) {
+  const std::string model = fault_model().string(), trunk = fault_trunk(false).string();
+  struct Case {
+    std::vector<std::string> command;
+    std::vector<std::string> rest;
+    size_t options;
+  };
+  for (const Case& c : std::vector<Case>{{{"generate"}, {model, "--trunk", trunk, "-p", "x"}, 6},
+                                         {{"score"}, {model, "--trunk", trunk, "--ids", "1,2"}, 4},
+                                         {{"plan"}, {model, "--trunk", trunk}, 6},
+                                         {{"bench", "disk"}, {model}, 1},
+                                         {{"bench", "step"}, {"--shape", model}, 5},
+                                         {{"bench", "kernels"}, {}, 3},
+                                         {{"pack"}, {model}, 0},
+                                         {{"verify"}, {model}, 0},
+                                         {{"doctor"}, {}, 0},
+                                         {{"tokenize"}, {model, "x"}, 0},
+                                         {{"detokenize"}, {model, "1"}, 0},
+                                         {{"version"}, {}, 0}}) {
+    const std::vector<std::string> options = numeric_options(c.command);
+    EXPECT_EQ(options.size(), c.options) << testing::PrintToString(options);
+    for (const std::string& option : options) {
+      for (const char* value : {"", "x", "-1", "nan", "inf", "1e400", "99999999999999999999999",
+                                "0x10", "1,5", "5 apples"}) {
+        SCOPED_TRACE(c.command.back() + " " + option + " '" + value + "'");
+        std::vector<std::string> args = c.command;
+        args.insert(args.end(), c.rest.begin(), c.rest.end());
+        args.insert(args.end(), {option, value});
+        const K3Result result = run_k3({.args = args});
+        expect_one_line(result, 2);
+        EXPECT_TRUE(mentions(result.err, option));
+        EXPECT_LT(result.err.size(), 300u) << result.err;
+        EXPECT_EQ(result.out, "");
+      }
+    }
   }
 }
 

@@ -5,7 +5,6 @@
 
 #include <fstream>
 #include <functional>
-#include <iterator>
 
 #include "fault/command_run.h"
 #include "support/messages.h"
@@ -14,11 +13,6 @@ namespace k3::test {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string bytes_of(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
 
 class OutputPlaces : public testing::Test {
  protected:
@@ -162,20 +156,9 @@ TEST_F(OutputPlaces, APackThatFailsBeforeItsFirstChunkLeavesNoPartialFile) {
   }
 }
 
-/// k3 as nobody, who may have this many processes and threads.
-K3Command with_few_threads(K3Command command, rlim_t threads) {
-  std::vector<std::string> args = {"--reuid", "65534",          "--regid",
-                                   "65534",   "--clear-groups", command.program.string()};
-  args.insert(args.end(), command.args.begin(), command.args.end());
-  command.args = args;
-  command.program = "/usr/bin/setpriv";
-  command.limits[RLIMIT_NPROC] = threads;
-  return command;
-}
-
 TEST_F(OutputPlaces, ALimitOfThreadsIsOneLineThatFitsEveryCommandAndLeavesNoFile) {
   if (::geteuid() != 0) GTEST_SKIP() << "becoming another user needs root";
-  if (run_k3(with_few_threads({.args = {"version"}}, 100)).exit_code != 0) {
+  if (run_k3(as_nobody({.args = {"version"}})).exit_code != 0) {
     GTEST_SKIP() << "another user cannot run the program where it lies";
   }
   fs::permissions(dir_.path(), fs::perms::all);
@@ -187,7 +170,7 @@ TEST_F(OutputPlaces, ALimitOfThreadsIsOneLineThatFitsEveryCommandAndLeavesNoFile
            {"verify", model, "--trunk", trunk, "-q"},
            {"generate", model, "--trunk", trunk, "-q", "-p", "The"}}) {
     SCOPED_TRACE(args[0]);
-    const K3Result result = run_k3(with_few_threads({.args = args}, 1));
+    const K3Result result = run_k3(as_nobody({.args = args, .limits = {{RLIMIT_NPROC, 1}}}));
     expect_one_line(result, 1);
     EXPECT_TRUE(mentions(result.err, "ulimit -u")) << result.err;
     EXPECT_FALSE(mentions(result.err, "(-t)"));

@@ -2,17 +2,16 @@
 // at once: the old file or a complete new one, and the bytes of an undisturbed run.
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/mount.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <fstream>
-#include <iterator>
 #include <optional>
 #include <random>
 #include <thread>
 
 #include "fault/command_run.h"
+#include "fault/mount.h"
 #include "support/messages.h"
 
 namespace k3::test {
@@ -20,11 +19,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
-
-std::string bytes_of(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
 
 class Packing : public testing::Test {
  protected:
@@ -72,8 +66,9 @@ class Packing : public testing::Test {
 };
 
 TEST_F(Packing, KilledAtRandomMomentsEndsWithTheSameFile) {
-  for (int kills = 0; kills < 10; ++kills) {
+  for (int kills = 0; kills < 30;) {
     if (end_somewhere(SIGKILL)) {
+      ++kills;
       expect_whole_or_none();
     } else {
       expect_whole();
@@ -102,7 +97,7 @@ TEST_F(Packing, KilledWhileItReplacesAFileLeavesTheOldOneOrTheNewOne) {
 
 TEST_F(Packing, InterruptedSaysThatTheSameCommandContinuesAndItDoes) {
   int interrupted = 0;
-  for (int i = 0; i < 10; ++i) {
+  for (int i = 0; i < 10 || (interrupted == 0 && i < 200); ++i) {  // on a busy machine most end
     const std::optional<K3Result> result = end_somewhere(SIGINT);
     expect_whole_or_none();
     fs::remove(trunk_);
@@ -156,34 +151,13 @@ TEST_F(Packing, TwoAtOnceAreOneFileAndOneRefusalOrTheSameFile) {
   }
 }
 
-/// A file system in memory of this size, where the test may mount one.
-class SmallDisk {
- public:
-  SmallDisk(fs::path where, const std::string& size) : where_(std::move(where)) {
-    fs::create_directories(where_);
-    mounted_ = ::mount("k3-test", where_.c_str(), "tmpfs", 0, ("size=" + size).c_str()) == 0;
-  }
-  ~SmallDisk() {
-    if (mounted_) ::umount2(where_.c_str(), MNT_DETACH);
-  }
-  SmallDisk(const SmallDisk&) = delete;
-  SmallDisk& operator=(const SmallDisk&) = delete;
-  bool mounted() const { return mounted_; }
-  const fs::path& path() const { return where_; }
-
- private:
-  fs::path where_;
-  bool mounted_ = false;
-};
-
 TEST_F(Packing, AFullDiskIsFoundBeforeTheFirstByte) {
-  const SmallDisk disk(dir_.path() / "disk", "1m");
+  const Mount disk(dir_.path() / "disk", "tmpfs", "size=1m");
   if (!disk.mounted()) GTEST_SKIP() << "mounting a small file system is not allowed here";
   const K3Result result = run_k3(pack_into(disk.path() / "t.k3"));
-  EXPECT_NE(result.exit_code, 0);
-  expect_one_line(result, result.exit_code);
+  expect_one_line(result, 2);
   EXPECT_TRUE(mentions(result.err, "free")) << result.err;
-  EXPECT_FALSE(fs::exists(disk.path() / "t.k3"));
+  EXPECT_TRUE(fs::is_empty(disk.path()));
 }
 
 /// Takes all the space that is left.
@@ -195,7 +169,7 @@ void fill_up(const fs::path& file) {
 }
 
 TEST_F(Packing, ADiskThatFillsUpWhileWritingIsOneErrorAndTheNextRunContinues) {
-  const SmallDisk disk(dir_.path() / "disk", "7m");
+  const Mount disk(dir_.path() / "disk", "tmpfs", "size=7m");
   if (!disk.mounted()) GTEST_SKIP() << "mounting a small file system is not allowed here";
   const fs::path trunk = disk.path() / "t.k3", filler = disk.path() / "filler";
   int hit = 0;
@@ -207,7 +181,9 @@ TEST_F(Packing, ADiskThatFillsUpWhileWritingIsOneErrorAndTheNextRunContinues) {
     fs::remove(filler);
     if (result.exit_code == 0) {
       fs::remove(trunk);
-    } else if (result.exit_code == 1) {
+    } else if (result.exit_code == 2) {  // full before the first byte
+      expect_one_line(result, 2);
+    } else {
       ++hit;
       expect_one_line(result, 1);
       EXPECT_TRUE(mentions(result.err, "No space left")) << result.err;
