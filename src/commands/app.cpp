@@ -113,8 +113,17 @@ const char* clear_line() {
   return ::isatty(STDERR_FILENO) != 0 ? "\r\x1b[K" : "";
 }
 
+/// What nobody would read to its end, as with an argument of a whole file in it, loses its middle:
+/// the end says what to do. The names of all shards of a model are shorter.
+std::string shortened(std::string_view message) {
+  constexpr size_t kBeginning = 16'000, kEnd = 500;
+  if (message.size() <= kBeginning + kEnd) return std::string(message);
+  return fmt::format("{} ... {}", message.substr(0, kBeginning),
+                     message.substr(message.size() - kEnd));
+}
+
 int fail(std::string_view message, int code) {
-  say("k3: " + one_line(message) + "\n");
+  say("k3: " + one_line(shortened(message)) + "\n");
   return code;
 }
 

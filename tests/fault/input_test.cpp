@@ -185,6 +185,25 @@ TEST(Input, WhatIsNotAnIdIsShownInPartHoweverLongItIs) {
   EXPECT_TRUE(mentions(run_k3(command).err, "from 0 to 4294967295"));
 }
 
+TEST(Input, AnArgumentOfAnyLengthIsOneLineThatEndsInWhatToDo) {
+  const std::string model = fault_model().string(), trunk = fault_trunk(false).string();
+  const std::string longest(120'000, 'x');
+  for (const auto& [args, end] : std::vector<std::pair<std::vector<std::string>, std::string>>{
+           {{longest}, "see `k3 --help`"},
+           {{"version", "--" + longest}, "see `k3 version --help`"},
+           {{"generate", model, "-n", longest}, "see `k3 generate --help`"},
+           {{"generate", model, "--budget", longest}, "see `k3 generate --help`"},
+           {{"generate", model, "--trunk", trunk, "-f", longest}, "- for standard input"},
+           {{"generate", model, "--trunk", trunk, "-p", "x", "--save", longest}, "with --save"},
+           {{"pack", model, "-o", longest}, "with -o"}}) {
+    SCOPED_TRACE(args[0].substr(0, 10) + " ... " + end);
+    const K3Result result = run_k3({.args = args});
+    expect_one_line(result, 2);
+    EXPECT_LT(result.err.size(), 17'000u);
+    EXPECT_TRUE(result.err.ends_with(end + "\n")) << result.err.substr(result.err.size() - 100);
+  }
+}
+
 TEST(Input, WhatIsNoCommandIsAUsageErrorThatNamesIt) {
   for (const auto& [args, part] : std::vector<std::pair<std::vector<std::string>, std::string>>{
            {{"--"}, "A command is required"},

@@ -63,7 +63,11 @@ TEST_F(ManyShards, ArePackedVerifiedAndRunWithFewerDescriptors) {
     K3Result result = with_limit({"pack", m, "-o", limited, "-q", "--verify", "--force"}, io);
     EXPECT_EQ(result.exit_code, 0) << result.err;
     EXPECT_TRUE(bytes_of(limited) == bytes_of(plain));
+    std::vector<std::string> writing = generate(limited);
+    writing.insert(writing.end(), {"--save", (dir->path() / "talk").string(), "--dump-logits",
+                                   (dir->path() / "logits").string()});
     EXPECT_EQ(receipt_of(with_limit(generate(limited), io)), receipt);
+    EXPECT_EQ(receipt_of(with_limit(writing, io)), receipt);
     for (const std::vector<std::string>& args :
          std::vector<std::vector<std::string>>{{"verify", m, "--trunk", limited, "-q"},
                                                {"doctor", m, "--trunk", limited, "-q"},
