@@ -1,4 +1,4 @@
-// Models and trunk files on file systems that have no drive.
+// Models and trunk files on file systems that have no drive, and as the links of a download cache.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 
@@ -57,6 +57,38 @@ TEST(FileSystems, ThatRefuseDirectReadsGiveTheSameBitsAndAreNamedByDoctorAndRun)
                                         (disk.path() / "t.k3").string(), "--ids", "1", "-n", "1"}});
   EXPECT_EQ(run.exit_code, 0);
   EXPECT_TRUE(mentions(run.err, "through the page cache"));
+}
+
+/// As the caches of downloads lay a model out: links to files that are named by their hash.
+void make_snapshot_of_links(const fs::path& cache) {
+  fs::create_directories(cache / "blobs");
+  fs::create_directories(cache / "snapshots" / "main");
+  size_t number = 0;
+  for (const auto& entry : fs::directory_iterator(fault_model())) {
+    const fs::path blob = fs::path("blobs") / std::to_string(++number);
+    fs::copy_file(entry.path(), cache / blob);
+    fs::create_symlink(fs::path("..") / ".." / blob,
+                       cache / "snapshots" / "main" / entry.path().filename());
+  }
+}
+
+TEST(FileSystems, ASnapshotOfLinksIsWhatItLinksToAndItsTrunkFitsWhereverItIsMoved) {
+  const TempDir dir;
+  make_snapshot_of_links(dir.path() / "cache");
+  const std::string t = (dir.path() / "t.k3").string();
+  const std::string before = (dir.path() / "cache" / "snapshots" / "main").string();
+  ASSERT_EQ(run_k3({.args = {"pack", before, "-o", t, "-q"}}).exit_code, 0);
+  EXPECT_TRUE(bytes_of(t) == bytes_of(fault_trunk(false)));
+  fs::rename(dir.path() / "cache", dir.path() / "moved");
+  const std::string m = (dir.path() / "moved" / "snapshots" / "main").string();
+  K3Command command = generate_command(m);
+  command.args.back() = t;
+  EXPECT_EQ(receipt_of(run_k3(command)), undisturbed_receipt());
+  const auto shard_bytes = [](const std::string& model) {
+    const K3Result result = run_k3({.args = {"doctor", model, "--json"}});
+    return parse_json(result.out, "stdout").at("model").at("bytes").get<uint64_t>();
+  };
+  EXPECT_EQ(shard_bytes(m), shard_bytes(fault_model().string()));
 }
 
 }  // namespace
