@@ -74,7 +74,6 @@ std::vector<uint32_t> read_ids(const std::string& ids, uint64_t positions) {
 
 std::vector<uint32_t> encode_text(const text::Tokenizer& tokenizer, std::string_view text,
                                   bool special, uint64_t positions) {
-  // Those of a megabyte are all counted; the engine refuses them with their number.
   const uint64_t enough = std::max(kAlwaysTaken, positions);
   size_t replaced = 0;
   std::vector<uint32_t> ids = tokenizer.encode(

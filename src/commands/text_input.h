@@ -30,7 +30,8 @@ std::string read_input(const std::string& file, const InputLimit& limit = {});
 std::vector<uint32_t> read_ids(const std::string& ids, uint64_t positions);
 
 /// Ids of a text; one warning when it was not valid UTF-8 and U+FFFD stands for the ill-formed
-/// parts. Error(kUsage) when they are more than `positions`.
+/// parts. Error(kUsage) when they are more than `positions` and a million; where they are fewer, a
+/// run refuses them with their number.
 std::vector<uint32_t> encode_text(const text::Tokenizer& tokenizer, std::string_view text,
                                   bool special, uint64_t positions = UINT64_MAX);
 

@@ -154,6 +154,21 @@ TEST(Input, OfMoreThanTheModelTakesIsRefusedBeforeItTakesMemory) {
   EXPECT_TRUE(mentions(ids.err, "standard input has more than 1.05 MB")) << ids.err;
 }
 
+TEST_F(ModelCopy, ATextOfMoreTokensThanAnyPositionIsNotTokenizedToItsEnd) {
+  std::ifstream in(fault_model() / "config.json");
+  Json config = Json::parse(in);
+  config["text_config"]["max_position_embeddings"] = 1'100'000;
+  std::ofstream(model_ / "config.json") << config;
+  const std::string text(3'000'000, '\0');  // a token each
+  for (const std::vector<std::string>& args : std::vector<std::vector<std::string>>{
+           {"generate", model_.string(), "--trunk", fault_trunk(false).string(), "-f", "-"},
+           {"score", model_.string(), "--trunk", fault_trunk(false).string(), "-"}}) {
+    const K3Result result = run_k3({.args = args, .input = text});
+    expect_one_line(result, 2);
+    EXPECT_TRUE(mentions(result.err, "more than 1100000 tokens, the model takes 1100000"));
+  }
+}
+
 TEST(Input, ThatNeverEndsIsRefusedWithTheLimit) {
   const UniqueFd zero(::open("/dev/zero", O_RDONLY | O_CLOEXEC));
   const K3Result result =

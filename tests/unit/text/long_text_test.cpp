@@ -2,6 +2,7 @@
 // counting what is looked at.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -74,6 +75,20 @@ TEST(LongText, NoTokenReachesOverTheCutOfALongRun) {
   expect_cut(tokenizer, before + "er", 25'000);
   EXPECT_EQ(tokenizer.encode(before + "er", Specials::kAsText).back(), uint32_t{'r'});
   EXPECT_EQ(tokenizer.encode(before.substr(1) + "er", Specials::kAsText).back(), er[0]);
+}
+
+TEST(LongText, OfMoreThanEnoughIdsOnlyTheFirstAreMade) {
+  const Tokenizer tokenizer = tiny_tokenizer();
+  const std::string text(1'000'000, '\0');
+  const std::vector<uint32_t> all = tokenizer.encode(text, Specials::kAsText);
+  const auto up_to = [&](size_t enough) {
+    return tokenizer.encode(text, Specials::kAsText, nullptr, enough);
+  };
+  const std::vector<uint32_t> first = up_to(1000);
+  EXPECT_GT(first.size(), 1000u);
+  EXPECT_LT(first.size(), all.size() / 2);
+  EXPECT_TRUE(std::equal(first.begin(), first.end(), all.begin()));
+  EXPECT_EQ(up_to(all.size()), all);
 }
 
 TEST(LongText, SlicesOf400000CharactersAreEncodedAlone) {
