@@ -5,12 +5,12 @@
 #include <memory>
 #include <vector>
 
-#include "commands/app.h"
 #include "commands/bench.h"
 #include "commands/drive_speeds.h"
 #include "commands/options.h"
 #include "commands/progress.h"
 #include "commands/run_report.h"
+#include "commands/streams.h"
 
 namespace k3::commands {
 namespace {

@@ -4,11 +4,11 @@
 #include <memory>
 
 #include "base/host.h"
-#include "commands/app.h"
 #include "commands/bench.h"
 #include "commands/options.h"
 #include "commands/progress.h"
 #include "commands/run_report.h"
+#include "commands/streams.h"
 #include "engine/isa.h"
 #include "engine/kernel_bench.h"
 #include "k3/error.h"

@@ -7,11 +7,11 @@
 #include <memory>
 #include <span>
 
-#include "commands/app.h"
 #include "commands/bench.h"
 #include "commands/options.h"
 #include "commands/progress.h"
 #include "commands/run_report.h"
+#include "commands/streams.h"
 #include "engine/kernel_bench.h"
 #include "engine/synthetic_model.h"
 #include "io/direct_file.h"

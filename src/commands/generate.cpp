@@ -18,6 +18,7 @@
 #include "commands/run_report.h"
 #include "commands/run_session.h"
 #include "commands/sequence_files.h"
+#include "commands/streams.h"
 #include "io/partial_file.h"
 #include "k3/engine.h"
 #include "k3/error.h"

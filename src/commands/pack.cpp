@@ -8,10 +8,11 @@
 
 #include "base/json.h"
 #include "base/log.h"
-#include "commands/app.h"
 #include "commands/commands.h"
+#include "commands/interrupts.h"
 #include "commands/options.h"
 #include "commands/progress.h"
+#include "commands/streams.h"
 #include "io/direct_file.h"
 #include "k3/error.h"
 #include "model/config.h"

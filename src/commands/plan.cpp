@@ -10,13 +10,13 @@
 #include <string_view>
 #include <vector>
 
-#include "commands/app.h"
 #include "commands/commands.h"
 #include "commands/drive_speeds.h"
 #include "commands/model_tokenizer.h"
 #include "commands/options.h"
 #include "commands/run_options.h"
 #include "commands/run_report.h"
+#include "commands/streams.h"
 #include "k3/engine.h"
 #include "text/tokenizer.h"
 

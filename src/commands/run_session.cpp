@@ -5,8 +5,9 @@
 #include <chrono>
 #include <thread>
 
-#include "commands/app.h"
+#include "commands/interrupts.h"
 #include "commands/run_report.h"
+#include "commands/streams.h"
 
 namespace k3::commands {
 namespace {

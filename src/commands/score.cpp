@@ -12,6 +12,7 @@
 #include "commands/run_options.h"
 #include "commands/run_report.h"
 #include "commands/run_session.h"
+#include "commands/streams.h"
 #include "commands/text_input.h"
 #include "commands/token_ids.h"
 #include "k3/engine.h"

@@ -4,10 +4,10 @@
 #include <vector>
 
 #include "base/json.h"
-#include "commands/app.h"
 #include "commands/commands.h"
 #include "commands/model_tokenizer.h"
 #include "commands/options.h"
+#include "commands/streams.h"
 #include "commands/text_input.h"
 #include "commands/token_ids.h"
 

@@ -10,10 +10,11 @@
 
 #include "base/json.h"
 #include "base/one_line.h"
-#include "commands/app.h"
 #include "commands/commands.h"
+#include "commands/interrupts.h"
 #include "commands/options.h"
 #include "commands/progress.h"
+#include "commands/streams.h"
 #include "engine/opened_model.h"
 #include "io/direct_file.h"
 #include "k3/error.h"

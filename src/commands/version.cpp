@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "base/json.h"
-#include "commands/app.h"
 #include "commands/commands.h"
 #include "commands/options.h"
+#include "commands/streams.h"
 #include "engine/isa.h"
 #include "io/block_reader.h"
 #include "kernels/dispatch.h"

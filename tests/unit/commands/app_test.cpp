@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/json.h"
-#include "commands/app.h"
+#include "commands/interrupts.h"
 #include "k3/error.h"
 #include "support/run_k3.h"
 #include "support/sanitizers.h"
