@@ -14,7 +14,7 @@ enum class ErrorKind {
   kInternal,     // not finite numbers, an output that cannot be written
   kUsage,        // options, prompts, ids that make no sense
   kCheckpoint,   // checkpoint or trunk file not usable
-  kRead,         // reading failed during a run
+  kRead,         // reading failed: the drive, or bytes that changed
   kBudget,       // the memory budget cannot be met
   kInterrupted,  // SIGINT, SIGTERM, SIGHUP
 };

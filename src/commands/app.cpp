@@ -84,7 +84,7 @@ void describe(CLI::App& app) {
       "\n"
       "Each command explains itself: k3 COMMAND --help. Sizes: 8G = 8 x 10^9, 8GiB = 8 x 2^30.\n"
       "Exit codes: 0 done, 1 internal fault, 2 usage, 3 checkpoint or trunk file not usable,\n"
-      "4 reading failed during a run, 5 budget cannot be met, 130 interrupted (128 and the signal\n"
+      "4 reading failed, 5 budget cannot be met, 130 interrupted (128 and the signal\n"
       "where that was SIGTERM or SIGHUP).");
   for (const AddCommand add : kCommands) add(app);
 }

@@ -332,14 +332,21 @@ void examine_plan(const DoctorCommand& command, Examination& found) {
                            tokenizer ? "-p \"Once upon a time\"" : "--ids 1,2,3");
 }
 
-/// What makes the trunk file anew: `k3 pack` replaces trunk files only.
+/// `k3 pack` replaces trunk files only; what cannot be read is not known to be one.
+bool is_replaceable(const fs::path& path) {
+  std::error_code error;
+  try {
+    return fs::is_regular_file(path, error) && !io::holds_other(path, weights::kTrunkMagic);
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+/// What makes the trunk file anew.
 std::string pack_again(const DoctorCommand& command) {
   const fs::path path = command.trunk_path();
-  std::error_code error;
-  const bool replaceable =
-      fs::is_regular_file(path, error) && !io::holds_other(path, weights::kTrunkMagic);
   const std::string pack = fmt::format("k3 pack {}", command.model->string());
-  if (!replaceable) return pack + " -o /another/place/trunk.k3";
+  if (!is_replaceable(path)) return pack + " -o /another/place/trunk.k3";
   return fmt::format("{}{} --force", pack, command.trunk ? " -o " + path.string() : "");
 }
 

@@ -55,6 +55,7 @@ void open_checkpoint(const fs::path& directory, Checkpoint& checkpoint) {
   input.index = &checkpoint.index;
   input.tensors = &checkpoint.tensors;
   input.config_fingerprint = checkpoint.config.fingerprint();
+  input.first_expert_layer = checkpoint.config.dense_layers;
   input.expert_layer_count = static_cast<uint32_t>(request.expert_layers.size());
   input.experts_per_layer = request.experts_per_layer;
   std::copy_n(request.expert_shape.part_bytes, weights::kExpertParts, input.expert_part_bytes);
@@ -76,6 +77,7 @@ std::string existing_difference(const fs::path& target, const Checkpoint& checkp
     return weights::trunk_difference(weights::TrunkFile::open(target),
                                      weights::describe_trunk(checkpoint.input, options), options);
   } catch (const Error& error) {
+    if (error.kind() == ErrorKind::kRead) throw;
     return error.what();
   }
 }

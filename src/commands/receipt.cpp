@@ -100,7 +100,7 @@ std::string LogitsFile::receipt(std::span<const uint32_t> prompt_ids,
   std::vector<std::byte> buffer(1 << 20);
   for (uint64_t at = 0; at < bytes_; at += buffer.size()) {
     const auto part = std::span(buffer).first(std::min<uint64_t>(buffer.size(), bytes_ - at));
-    io::read_exactly(fd_.get(), at, part, name_);
+    io::read_exactly(fd_.get(), at, part, name_, "logits");
     sha.update(part);
   }
   return sha.hex_digest();

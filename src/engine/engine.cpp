@@ -61,7 +61,6 @@ weights::EmbeddingTable embedding_table(const weights::TrunkFile& trunk,
   const weights::ManifestHeader& header = trunk.header();
   const uint32_t shard = header.embedding_shard;
   return {.shard = shards[shard],
-          .shard_name = std::string(trunk.name(trunk.shards()[shard])),
           .offset = header.embedding_offset,
           .rows = header.embedding_rows,
           .cols = header.embedding_cols,

@@ -169,7 +169,7 @@ SnapshotReader::SnapshotReader(const std::filesystem::path& file) : path_(file) 
   if (!fd_.valid()) refuse(std::strerror(errno));
   read_header();
   ids_.resize(header_.id_count);
-  read(sizeof header_, std::as_writable_bytes(std::span(ids_)));
+  read(sizeof header_, std::as_writable_bytes(std::span(ids_)), "token ids");
   if (checksum(std::as_bytes(std::span(ids_))) != header_.ids_checksum) {
     refuse("its ids do not match their checksum: the file is damaged");
   }
@@ -180,7 +180,7 @@ void SnapshotReader::read_header() {
   if (::fstat(fd_.get(), &status) != 0) refuse(std::strerror(errno));
   const auto size = static_cast<uint64_t>(status.st_size);
   if (!S_ISREG(status.st_mode) || size < sizeof header_) refuse("it is not a snapshot");
-  read(0, std::as_writable_bytes(std::span(&header_, 1)));
+  read(0, std::as_writable_bytes(std::span(&header_, 1)), "its header");
   if (!std::equal(header_.magic, header_.magic + sizeof header_.magic, kSnapshotMagic)) {
     refuse("it is not a snapshot");
   }
@@ -242,21 +242,21 @@ void SnapshotReader::read_sections(const std::vector<std::span<float>>& sections
     std::span<std::byte> bytes = std::as_writable_bytes(section);
     while (!bytes.empty()) {
       const auto piece = bytes.first(std::min(kPieceBytes, bytes.size()));
-      read(at, piece);
+      read(at, piece, "states of the sequence");
       sum.update(piece);
       at += piece.size();
       bytes = bytes.subspan(piece.size());
     }
   }
   uint64_t digest = 0;
-  read(at, std::as_writable_bytes(std::span(&digest, 1)));
+  read(at, std::as_writable_bytes(std::span(&digest, 1)), "its checksum");
   if (digest != sum.digest()) {
     refuse("its contents do not match their checksum: the file is damaged");
   }
 }
 
-void SnapshotReader::read(uint64_t offset, std::span<std::byte> out) const {
-  io::read_exactly(fd_.get(), offset, out, path_);
+void SnapshotReader::read(uint64_t offset, std::span<std::byte> out, std::string_view what) const {
+  io::read_exactly(fd_.get(), offset, out, path_, what);
 }
 
 void SnapshotReader::refuse(const std::string& found) const {

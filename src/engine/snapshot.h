@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "base/unique_fd.h"
@@ -87,7 +88,7 @@ class SnapshotReader {
   void restore(const model::Config& config, Sequence& sequence) const;
 
  private:
-  void read(uint64_t offset, std::span<std::byte> out) const;
+  void read(uint64_t offset, std::span<std::byte> out, std::string_view what) const;
   void read_header();
   /// Fills them with what follows the ids, and checks the checksum of all.
   void read_sections(const std::vector<std::span<float>>& sections) const;

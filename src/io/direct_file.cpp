@@ -9,23 +9,9 @@
 #include <cstring>
 
 #include "base/check.h"
-#include "k3/error.h"
 
 namespace k3::io {
 namespace {
-
-/// 0, an errno, or ENODATA at an early end.
-int read_fully(int fd, uint64_t offset, std::span<std::byte> out) {
-  while (!out.empty()) {
-    const ssize_t got = ::pread(fd, out.data(), out.size(), static_cast<off_t>(offset));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return errno;
-    if (got == 0) return ENODATA;
-    out = out.subspan(static_cast<size_t>(got));
-    offset += static_cast<uint64_t>(got);
-  }
-  return 0;
-}
 
 std::string describe(int error) {
   switch (error) {
@@ -33,10 +19,21 @@ std::string describe(int error) {
       return "is a directory; a file was expected";
     case ENOTSUP:
       return "is not a regular file";
-    case ENODATA:
-      return "ends early";
     default:
       return std::string("cannot be read: ") + std::strerror(error);
+  }
+}
+
+const char* advice(int error) {
+  switch (error) {
+    case ENODATA:
+      return "the file ends before that: it is incomplete or was changed";
+    case EIO:
+      return "the drive or its file system failed, see the kernel log";
+    case EMFILE:
+      return "raise the limit of open files (ulimit -n)";
+    default:
+      return "check the file and its drive";
   }
 }
 
@@ -86,13 +83,25 @@ void DirectFile::use_buffered() {
   direct_ = false;
 }
 
+Error read_error(const std::filesystem::path& path, uint64_t offset, uint64_t length,
+                 std::string_view what, int error, uint64_t at) {
+  return {ErrorKind::kRead, fmt::format("reading {} at {} ({} bytes{}{}): {} at {}; {}",
+                                        path.string(), offset, length, what.empty() ? "" : ", ",
+                                        what, std::strerror(error), at, advice(error))};
+}
+
 void read_exactly(int fd, uint64_t offset, std::span<std::byte> out,
-                  const std::filesystem::path& path) {
-  const int error = read_fully(fd, offset, out);
-  if (error == 0) return;
-  throw Error(ErrorKind::kRead,
-              fmt::format("reading {} at {} ({} bytes): {}", path.string(), offset, out.size(),
-                          error == ENODATA ? "the file ends before that" : std::strerror(error)));
+                  const std::filesystem::path& path, std::string_view what) {
+  for (size_t done = 0; done < out.size();) {
+    const ssize_t got =
+        ::pread(fd, out.data() + done, out.size() - done, static_cast<off_t>(offset + done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) {
+      const int error = got < 0 ? errno : ENODATA;
+      throw read_error(path, offset, out.size(), what, error, offset + done);
+    }
+    done += static_cast<size_t>(got);
+  }
 }
 
 bool is_there(const std::filesystem::path& path) {
@@ -105,9 +114,10 @@ bool holds_other(const std::filesystem::path& path, std::span<const char> magic)
   DirectFile file;
   if (DirectFile::try_open(path, false, &file) != 0) return false;  // who writes it says what it is
   if (file.size() == 0) return false;
+  if (file.size() < magic.size()) return true;
   std::string head(magic.size(), '\0');
-  return read_fully(file.fd(), 0, std::as_writable_bytes(std::span(head))) != 0 ||
-         !std::equal(head.begin(), head.end(), magic.begin());
+  read_exactly(file.fd(), 0, std::as_writable_bytes(std::span(head)), path, "its first bytes");
+  return !std::equal(head.begin(), head.end(), magic.begin());
 }
 
 std::string read_text_file(const std::filesystem::path& path, Bytes limit) {
@@ -118,8 +128,7 @@ std::string read_text_file(const std::filesystem::path& path, Bytes limit) {
                             format_bytes(Bytes{file.size()}), format_bytes(limit)));
   }
   std::string text(file.size(), '\0');
-  const int error = read_fully(file.fd(), 0, std::as_writable_bytes(std::span(text)));
-  if (error != 0) unusable(path, error);
+  read_exactly(file.fd(), 0, std::as_writable_bytes(std::span(text)), path, "all of it");
   return text;
 }
 

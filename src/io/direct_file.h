@@ -5,8 +5,10 @@
 #include <filesystem>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "base/unique_fd.h"
+#include "k3/error.h"
 #include "k3/units.h"
 
 namespace k3::io {
@@ -43,19 +45,26 @@ class DirectFile {
   uint64_t size_ = 0;
 };
 
+/// A read of `length` bytes at `offset` that ended with this errno (ENODATA: an early end) at the
+/// byte `at`. `what` is what was being read: "layer 3, expert 17".
+Error read_error(const std::filesystem::path& path, uint64_t offset, uint64_t length,
+                 std::string_view what, int error, uint64_t at);
+
 /// Reads [offset, offset + out.size()) through an ordinary (buffered) descriptor, continuing short
-/// reads. Error(kRead) naming path, offset and length on failure or at an early end.
+/// reads. Throws a read_error on failure or at an early end.
 void read_exactly(int fd, uint64_t offset, std::span<std::byte> out,
-                  const std::filesystem::path& path);
+                  const std::filesystem::path& path, std::string_view what);
 
 /// False where nothing has this name. A link to nowhere is there, and so is what cannot be looked
 /// at: to open it says what is wrong, where to go on without it would hide that.
 bool is_there(const std::filesystem::path& path);
 
 /// True where a regular file holds bytes that do not begin with `magic`: somebody else made it.
+/// Error(kRead) when it cannot be read.
 bool holds_other(const std::filesystem::path& path, std::span<const char> magic);
 
-/// A whole small file; Error(kCheckpoint) when it is missing, unreadable or larger than `limit`.
+/// A whole small file; Error(kCheckpoint) when it is missing, may not be read or is larger than
+/// `limit`.
 std::string read_text_file(const std::filesystem::path& path, Bytes limit);
 
 }  // namespace k3::io

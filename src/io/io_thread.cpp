@@ -9,7 +9,6 @@
 #include <cerrno>
 #include <chrono>
 #include <condition_variable>
-#include <cstring>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -100,25 +99,9 @@ void set_error(ReadJob& job, int error, uint64_t offset) {
   job.error_offset = offset;
 }
 
-const char* advice(int error) {
-  switch (error) {
-    case ENODATA:
-      return "the file ends before that: it is incomplete or was changed";
-    case EIO:
-      return "the drive or its file system failed, see the kernel log";
-    case EMFILE:
-      return "raise the limit of open files (ulimit -n)";
-    default:
-      return "check the file and its drive";
-  }
-}
-
 [[noreturn]] void throw_read_error(const ReadJob& job, const std::filesystem::path& path) {
-  const std::string what = job.what == nullptr ? "" : ", " + job.what(job);
-  throw Error(
-      ErrorKind::kRead,
-      fmt::format("reading {} at {} ({} bytes{}): {} at {}; {}", path.string(), job.offset,
-                  job.length, what, std::strerror(job.error), job.error_offset, advice(job.error)));
+  const std::string what = job.what == nullptr ? "" : job.what(job);
+  throw read_error(path, job.offset, job.length, what, job.error, job.error_offset);
 }
 
 }  // namespace
@@ -468,6 +451,10 @@ double IoThread::wait_seconds() const {
 IoStats IoThread::stats() const {
   const std::lock_guard lock(state_->mutex);
   return state_->stats;
+}
+
+const std::filesystem::path& IoThread::path(const ReadJob& job) const {
+  return state_->files.path(job.file);
 }
 
 std::string_view IoThread::reader_name() const {

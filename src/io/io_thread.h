@@ -13,6 +13,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <string>
@@ -86,6 +87,8 @@ class IoThread {
   /// signal-watching thread; not from a signal handler.
   void interrupt();
 
+  /// The file of a job, for messages.
+  const std::filesystem::path& path(const ReadJob& job) const;
   /// Seconds that callers spent blocked in wait().
   double wait_seconds() const;
   IoStats stats() const;

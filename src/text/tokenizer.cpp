@@ -3,9 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
-#include <sstream>
 
+#include "io/direct_file.h"
 #include "k3/error.h"
 #include "text/bpe.h"
 #include "text/characters.h"
@@ -33,12 +32,9 @@ std::string read_file(const fs::path& path) {
   if (failed) refuse(failed.message());
   if (!regular) refuse("no regular file");  // opening a pipe would wait for its writer
   const uintmax_t size = fs::file_size(path, failed);
-  std::string text(!failed && size <= kFileBytesMax ? size : 0, '\0');
-  std::ifstream in(path, std::ios::binary);
-  if (!in.read(text.data(), static_cast<std::streamsize>(text.size())) || text.empty()) {
-    refuse(failed ? failed.message() : fmt::format("{} bytes", size));
-  }
-  return text;
+  if (failed) refuse(failed.message());
+  if (size == 0 || size > kFileBytesMax) refuse(fmt::format("{} bytes", size));
+  return io::read_text_file(path, Bytes{kFileBytesMax});
 }
 
 /// One call of encode(): what its steps share.

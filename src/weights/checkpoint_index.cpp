@@ -147,6 +147,7 @@ class IndexBuilder {
       });
     } catch (const Error& error) {
       problems_.push_back(error.what());
+      if (error.kind() == ErrorKind::kRead) index_.kind_of_problems_ = ErrorKind::kRead;
     }
     if (header.file_bytes != 0) {
       unnamed.report("of its tensors likewise", problems_);
@@ -296,7 +297,7 @@ CheckpointIndex CheckpointIndex::open(const fs::path& directory, const Checkpoin
   std::vector<std::string> problems;
   CheckpointIndex index = inspect(directory, request, problems);
   if (problems.empty()) return index;
-  throw Error(ErrorKind::kCheckpoint, fmt::format("{}", fmt::join(problems, "; ")));
+  throw Error(index.kind_of_problems_, fmt::format("{}", fmt::join(problems, "; ")));
 }
 
 ShardListing list_shards(const fs::path& directory) {

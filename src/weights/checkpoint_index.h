@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "k3/error.h"
 #include "weights/dtype.h"
 
 namespace k3::weights {
@@ -66,7 +67,8 @@ struct CheckpointRequest {
 class CheckpointIndex {
  public:
   /// Reads and checks everything. Error(kCheckpoint): all missing or damaged shards are listed, not
-  /// only the first; then whatever is wrong across files (spec section 3).
+  /// only the first; then whatever is wrong across files (spec section 3). Error(kRead), with the
+  /// same list, when reading one of them failed.
   static CheckpointIndex open(const std::filesystem::path& directory,
                               const CheckpointRequest& request);
 
@@ -91,6 +93,7 @@ class CheckpointIndex {
   std::vector<TensorLocation> tensors_;
   std::vector<ExpertLocation> experts_;
   uint32_t experts_per_layer_ = 0;
+  ErrorKind kind_of_problems_ = ErrorKind::kCheckpoint;
 };
 
 /// Files that the index (model.safetensors.index.json) names, sorted; and those of them that are

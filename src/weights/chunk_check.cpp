@@ -29,7 +29,7 @@ std::string damage(const TrunkFile& trunk, const io::DirectFile& file, const Chu
                    std::span<std::byte> buffer) {
   const auto bytes = buffer.first(chunk.stored_bytes);
   try {
-    read_keeping_holes(file, trunk.path(), chunk.offset, bytes);
+    read_keeping_holes(file, trunk.path(), chunk.offset, bytes, trunk.describe(chunk));
   } catch (const Error& error) {
     return fmt::format("cannot be read: {}", error.what());
   }

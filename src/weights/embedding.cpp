@@ -57,7 +57,7 @@ const std::byte* EmbeddingReader::finish(size_t i) {
                   fmt::format("{}: the bytes at {} ({} bytes, {}) do not match the checksum that "
                               "was recorded when packing, read twice; check the drive and download "
                               "the shard again",
-                              table_.shard_name, job.offset, job.length, describe_row(job)));
+                              io_.path(job).string(), job.offset, job.length, describe_row(job)));
     }
     ++checksum_retries_;
     io_.request(job, io::Lane::kUrgent);

@@ -14,8 +14,7 @@ namespace k3::weights {
 
 struct EmbeddingTable {
   io::FileId shard;
-  std::string shard_name;  // for messages
-  uint64_t offset;         // of row 0
+  uint64_t offset;  // of row 0
   uint64_t rows;
   uint64_t cols;
   DType dtype;                          // kBf16 or kF32

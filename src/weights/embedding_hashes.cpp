@@ -44,7 +44,7 @@ std::string embedding_damage(const TrunkFile& trunk, const std::filesystem::path
   const io::DirectFile file = io::DirectFile::open_buffered(shard);
   uint64_t damaged = 0, first = 0;
   const auto read = [&](const WorkItem&, uint64_t offset, std::span<std::byte> out) {
-    read_keeping_holes(file, shard, offset, out);
+    read_keeping_holes(file, shard, offset, out, "rows of the embedding");
   };
   const auto compare = [&](uint64_t row, std::span<const uint64_t> sums) {
     for (const uint64_t sum : sums) {

@@ -191,9 +191,9 @@ void ExpertCache::finish(Slot& slot) {
     if (checksum_matches(slot)) break;
     if (attempt > 0) {
       throw Error(ErrorKind::kRead,
-                  fmt::format("{}: its bytes do not match the checksum that was recorded when "
-                              "packing, read twice; check the drive and download the shard again",
-                              locate(slot.key, 0)));
+                  fmt::format("{} do not match the checksum that was recorded when packing, read "
+                              "twice; check the drive and download the shard again",
+                              locate(slot)));
     }
     ++stats_.checksum_retries;
     load(slot);
@@ -221,11 +221,12 @@ void ExpertCache::check_scales(const Slot& slot) const {
     if (bad == nullptr) continue;
     const uint64_t at = static_cast<uint64_t>(static_cast<const std::byte*>(bad) - slot.part[part]);
     const uint64_t row = at / (bytes / options_.scale_rows[matrix]);
+    const ExpertRecord& expert = file_.expert(slot.key / per_layer_, slot.key % per_layer_);
     throw Error(
         ErrorKind::kRead,
-        fmt::format("{}: scale byte 255 (not a number) in w{} row {}; the shard is damaged, "
-                    "download it again",
-                    locate(slot.key, part), matrix + 1, row));
+        fmt::format("{} hold the scale byte 255 (not a number) in w{} row {}, at {}; the shard is "
+                    "damaged, download it again",
+                    locate(slot), matrix + 1, row, expert.offset[part] + at));
   }
 }
 
@@ -234,10 +235,14 @@ std::string ExpertCache::describe(uint32_t key) const {
                      key % per_layer_);
 }
 
-std::string ExpertCache::locate(uint32_t key, size_t part) const {
-  const ExpertRecord& expert = file_.expert(key / per_layer_, key % per_layer_);
-  return fmt::format("{} at {}, {}", file_.name(file_.shards()[expert.shard]), expert.offset[part],
-                     describe(key));
+std::string ExpertCache::locate(const Slot& slot) const {
+  const io::ReadJob& first = slot.jobs[0];
+  std::string text = fmt::format("{}: the bytes at {} ({} bytes, {})", io_.path(first).string(),
+                                 first.offset, first.length, describe(slot.key));
+  for (size_t i = 1; i < slot.job_count; ++i) {
+    text += fmt::format(" and at {} ({} bytes)", slot.jobs[i].offset, slot.jobs[i].length);
+  }
+  return text;
 }
 
 std::string ExpertCache::describe_job(const io::ReadJob& job) {

@@ -83,8 +83,8 @@ class ExpertCache {
   void check_scales(const Slot& slot) const;
   bool checksum_matches(const Slot& slot) const;
   std::string describe(uint32_t key) const;
-  /// The same after the shard and the offset of a part.
-  std::string locate(uint32_t key, size_t part) const;
+  /// The same with the shard and the places there.
+  std::string locate(const Slot& slot) const;
   static std::string describe_job(const io::ReadJob& job);
 
   const TrunkFile& file_;

@@ -10,7 +10,6 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdlib>
-#include <cstring>
 #include <memory>
 #include <mutex>
 #include <sstream>
@@ -166,9 +165,8 @@ class Hashing {
         file.use_buffered();
         continue;
       }
-      throw Error(ErrorKind::kRead,
-                  fmt::format("reading {} at {} failed: {}", path.string(), offset,
-                              got == 0 ? "the file ends" : std::strerror(errno)));
+      throw io::read_error(path, offset, std::min<uint64_t>(kReadBytes, file.size() - offset),
+                           "to hash it", got == 0 ? ENODATA : errno, offset);
     }
   }
 

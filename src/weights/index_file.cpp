@@ -2,9 +2,14 @@
 
 #include <fmt/format.h>
 
-#include <fstream>
+#include <algorithm>
+#include <istream>
+#include <span>
+#include <streambuf>
+#include <vector>
 
 #include "base/json.h"
+#include "io/direct_file.h"
 
 namespace k3::weights {
 namespace {
@@ -101,6 +106,30 @@ class IndexHandler {
   bool in_map_ = false;
 };
 
+/// The bytes of a file as a stream. One of the standard library would hide what the drive said.
+class FileBytes : public std::streambuf {
+ public:
+  explicit FileBytes(const std::filesystem::path& path)
+      : path_(path), file_(io::DirectFile::open_buffered(path)), buffer_(kBufferBytes) {}
+
+ private:
+  static constexpr size_t kBufferBytes = 64 << 10;
+
+  int_type underflow() override {
+    const auto bytes = std::span(buffer_).first(std::min(buffer_.size(), file_.size() - at_));
+    if (bytes.empty()) return traits_type::eof();
+    io::read_exactly(file_.fd(), at_, std::as_writable_bytes(bytes), path_, "names of tensors");
+    at_ += bytes.size();
+    setg(bytes.data(), bytes.data(), bytes.data() + bytes.size());
+    return traits_type::to_int_type(bytes.front());
+  }
+
+  const std::filesystem::path& path_;
+  io::DirectFile file_;
+  std::vector<char> buffer_;
+  uint64_t at_ = 0;
+};
+
 }  // namespace
 
 void read_index_file(const std::filesystem::path& path, const Visit& visit) {
@@ -111,14 +140,10 @@ void read_index_file(const std::filesystem::path& path, const Visit& visit) {
   if (!std::filesystem::is_regular_file(path, error)) {
     throw refuse(error ? error.message() : "not a regular file");
   }
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw refuse("cannot be opened");
+  FileBytes bytes(path);
+  std::istream file(&bytes);
   IndexHandler handler(visit);
-  try {
-    if (!Json::sax_parse(file, &handler)) throw refuse(handler.reason());
-  } catch (const std::ios_base::failure&) {
-    throw refuse("reading it failed; check the file and its drive");
-  }
+  if (!Json::sax_parse(file, &handler)) throw refuse(handler.reason());
   if (!handler.map_seen()) throw refuse("weight_map is missing");
 }
 

@@ -13,6 +13,7 @@
 #include "base/hash.h"
 #include "base/json.h"
 #include "base/unique_fd.h"
+#include "io/direct_file.h"
 #include "weights/model_directory.h"
 
 namespace k3::weights {
@@ -296,19 +297,6 @@ OpenFile open_file(const std::filesystem::path& path) {
   return {std::move(fd), static_cast<uint64_t>(info.st_size)};
 }
 
-void read_exactly(const std::filesystem::path& path, int fd, std::span<char> into) {
-  size_t done = 0;
-  while (done < into.size()) {
-    const ssize_t n = ::pread(fd, into.data() + done, into.size() - done, static_cast<off_t>(done));
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) {
-      refuse(path, fmt::format("reading byte {} failed: {}", done,
-                               n < 0 ? std::strerror(errno) : "the file has shrunk"));
-    }
-    done += static_cast<size_t>(n);
-  }
-}
-
 /// The length that the file gives for its header, checked before anything of that size is
 /// allocated.
 uint64_t header_length(const std::filesystem::path& path, const OpenFile& file) {
@@ -316,7 +304,7 @@ uint64_t header_length(const std::filesystem::path& path, const OpenFile& file) 
     refuse(path, fmt::format("{} bytes, too short for a safetensors file{}", file.bytes, kAgain));
   }
   std::string start(std::min<uint64_t>(file.bytes, 32), '\0');
-  read_exactly(path, file.fd.get(), start);
+  io::read_exactly(file.fd.get(), 0, std::as_writable_bytes(std::span(start)), path, "header");
   uint64_t length = 0;
   std::memcpy(&length, start.data(), kPrefixBytes);
   if (length == 0 || length > kHeaderBytesMax) {
@@ -349,7 +337,7 @@ SafetensorsHeader read_safetensors(const std::filesystem::path& path, const Visi
   const OpenFile file = open_file(path);
   const uint64_t data_start = kPrefixBytes + header_length(path, file);
   std::vector<char> header(data_start);
-  read_exactly(path, file.fd.get(), header);
+  io::read_exactly(file.fd.get(), 0, std::as_writable_bytes(std::span(header)), path, "header");
   const std::string_view json = std::string_view(header.data(), data_start).substr(kPrefixBytes);
   check_ends(path, json);
   HeaderHandler handler(data_start, visit);

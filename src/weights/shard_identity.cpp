@@ -8,7 +8,6 @@
 
 #include "base/hash.h"
 #include "io/direct_file.h"
-#include "k3/error.h"
 
 namespace k3::weights {
 
@@ -23,11 +22,7 @@ uint64_t sample_hash(const std::filesystem::path& shard, uint64_t bytes) {
   for (uint64_t i = 0; i < samples; ++i) {
     const uint64_t at = samples == 1 ? 0 : i * (blocks - 1) / (samples - 1) * kBlock;
     const std::span<std::byte> piece(block.data(), std::min(kBlock, bytes - at));
-    try {
-      io::read_exactly(file.fd(), at, piece, shard);
-    } catch (const Error& error) {
-      throw Error(ErrorKind::kCheckpoint, error.what());
-    }
+    io::read_exactly(file.fd(), at, piece, shard, "a sample by which the shard is known");
     hash.update(piece);
     ::posix_fadvise(file.fd(), static_cast<off_t>(at), kBlock, POSIX_FADV_DONTNEED);
   }

@@ -23,15 +23,6 @@ constexpr const char* kPackAgain = "make it again with `k3 pack --force`";
   throw Error(ErrorKind::kCheckpoint, fmt::format("{}: {}; {}", path.string(), what, kPackAgain));
 }
 
-void read_part(const io::DirectFile& file, const std::filesystem::path& path, uint64_t offset,
-               std::span<std::byte> out) {
-  try {
-    io::read_exactly(file.fd(), offset, out, path);
-  } catch (const Error& error) {
-    throw Error(ErrorKind::kCheckpoint, error.what());
-  }
-}
-
 /// Whatever is wrong with the first 4096 bytes, in the order in which it would mislead.
 void check_file_header(const std::filesystem::path& path, const FileHeader& header,
                        std::span<const std::byte> block, uint64_t file_bytes) {
@@ -224,7 +215,7 @@ TrunkFile TrunkFile::open(const std::filesystem::path& path) {
   const io::DirectFile file = io::DirectFile::open_buffered(path);
   std::vector<std::byte> block(kTrunkAlignment);
   const auto present = std::min<uint64_t>(block.size(), file.size());
-  read_part(file, path, 0, std::span(block).first(present));
+  io::read_exactly(file.fd(), 0, std::span(block).first(present), path, "the file header");
   FileHeader file_header;
   std::memcpy(&file_header, block.data(), sizeof(file_header));
   check_file_header(path, file_header, block, file.size());
@@ -233,7 +224,7 @@ TrunkFile TrunkFile::open(const std::filesystem::path& path) {
   trunk.path_ = path;
   trunk.file_bytes_ = Bytes{file.size()};
   trunk.manifest_.resize(file_header.manifest_bytes);
-  read_part(file, path, file_header.manifest_offset, trunk.manifest_);
+  io::read_exactly(file.fd(), file_header.manifest_offset, trunk.manifest_, path, "the manifest");
   if (checksum(trunk.manifest_) != file_header.manifest_checksum) {
     refuse(path, "the manifest is damaged (its checksum does not fit)");
   }
@@ -286,6 +277,16 @@ std::string_view TrunkFile::name(const ShardRecord& shard) const {
 
 std::string_view TrunkFile::name(const TensorRecord& tensor) const {
   return strings_.substr(tensor.name_offset, tensor.name_bytes);
+}
+
+std::string TrunkFile::describe(const ChunkRecord& chunk) const {
+  const auto parts = segments(chunk);
+  const SegmentRecord& first = parts.front();
+  const std::string_view tensor = name(tensors_[first.tensor]);
+  if (parts.size() > 1)
+    return fmt::format("{} and {} more small tensors", tensor, parts.size() - 1);
+  return fmt::format("{} rows {}..{}", tensor, first.row_begin,
+                     first.row_begin + first.row_count - 1);
 }
 
 Bytes TrunkFile::stored_bytes() const {

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "k3/units.h"
@@ -42,6 +43,8 @@ class TrunkFile {
   std::span<const uint64_t> embedding_checksums() const { return embedding_checksums_; }
   std::string_view name(const ShardRecord& shard) const;
   std::string_view name(const TensorRecord& tensor) const;
+  /// What is in a chunk, for messages: "model.layers.3.self_attn.q_proj.weight rows 0..291".
+  std::string describe(const ChunkRecord& chunk) const;
 
   /// Bytes of the whole file, of all chunks as stored (without padding) and as in the checkpoint.
   Bytes file_bytes() const { return file_bytes_; }

@@ -46,6 +46,8 @@ Entry<Record> make_entry(const Record& record) {
   return {record, checksum(bytes_of(record))};
 }
 
+constexpr std::string_view kWhat = "the journal of packing";  // for messages
+
 template <typename Record>
 void write_entry(io::PartialFile& file, uint64_t array, uint64_t number, const Record& record) {
   const Entry<Record> entry = make_entry(record);
@@ -64,7 +66,7 @@ template <typename Record>
 std::vector<Record> read_entries(const io::PartialFile& file, uint64_t array, uint64_t count) {
   std::vector<Entry<Record>> entries(count);
   io::read_exactly(file.fd(), array, std::as_writable_bytes(std::span(entries)),
-                   file.partial_path());
+                   file.partial_path(), kWhat);
   std::vector<Record> records;
   for (const Entry<Record>& entry : entries) {
     if (entry.checksum != checksum(bytes_of(entry.record))) break;
@@ -96,7 +98,7 @@ bool TrunkJournal::take_up() {
   const JournalHeader expected = make_header(shape_);
   JournalHeader found{};
   io::read_exactly(file_.fd(), shape_.offset, std::as_writable_bytes(std::span(&found, 1)),
-                   file_.partial_path());
+                   file_.partial_path(), kWhat);
   if (std::memcmp(&found, &expected, sizeof(found)) != 0) return false;
   chunks_ = read_entries<ChunkRecord>(file_, chunk_array(shape_), shape_.chunk_count);
   experts_ = read_entries<uint64_t>(file_, expert_array(shape_), shape_.expert_count);

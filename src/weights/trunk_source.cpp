@@ -73,7 +73,7 @@ std::string describe_not_finite(std::span<const std::byte> bytes, DType dtype, u
 }  // namespace
 
 bool read_keeping_holes(const io::DirectFile& file, const std::filesystem::path& path,
-                        uint64_t offset, std::span<std::byte> out) {
+                        uint64_t offset, std::span<std::byte> out, std::string_view what) {
   const uint64_t end = offset + out.size();
   uint64_t at = next_data(file.fd(), offset, end);
   const bool any_data = at < end;
@@ -83,7 +83,7 @@ bool read_keeping_holes(const io::DirectFile& file, const std::filesystem::path&
     // All of it is asked for at once: the kernel's own read-ahead keeps two small reads in flight.
     ::posix_fadvise(file.fd(), static_cast<off_t>(at), static_cast<off_t>(hole - at),
                     POSIX_FADV_WILLNEED);
-    io::read_exactly(file.fd(), at, out.subspan(at - offset, hole - at), path);
+    io::read_exactly(file.fd(), at, out.subspan(at - offset, hole - at), path, what);
     ::posix_fadvise(file.fd(), static_cast<off_t>(at), static_cast<off_t>(hole - at),
                     POSIX_FADV_DONTNEED);
     at = next_data(file.fd(), hole, end);
@@ -126,15 +126,17 @@ bool TrunkSource::read_chunk(std::span<const SegmentRecord> segments, std::span<
     for (const RowRun& run :
          row_runs(tensors_[segment.tensor].pattern, segment.row_begin, segment.row_count)) {
       const auto piece = out.subspan(at, run.count * bytes_per_row);
-      any_data |= read(location.shard, location.offset + run.source_row * bytes_per_row, piece);
+      any_data |= read(location.shard, location.offset + run.source_row * bytes_per_row, piece,
+                       tensors_[segment.tensor].name);
       at += piece.size();
     }
   }
   return any_data;
 }
 
-bool TrunkSource::read(uint32_t number, uint64_t offset, std::span<std::byte> out) {
-  return read_keeping_holes(shard(number), shard_path(number), offset, out);
+bool TrunkSource::read(uint32_t number, uint64_t offset, std::span<std::byte> out,
+                       std::string_view what) {
+  return read_keeping_holes(shard(number), shard_path(number), offset, out, what);
 }
 
 void TrunkSource::check_finite(std::span<const SegmentRecord> segments,

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "io/direct_file.h"
@@ -16,9 +17,9 @@ namespace k3::weights {
 
 /// Reads [offset, offset + out.size()); what lies in holes is not read but set to zero. Returns
 /// false when all of it is one hole. What was read leaves the page cache. Error(kRead) as
-/// io::read_exactly.
+/// io::read_exactly, with `what` is being read.
 bool read_keeping_holes(const io::DirectFile& file, const std::filesystem::path& path,
-                        uint64_t offset, std::span<std::byte> out);
+                        uint64_t offset, std::span<std::byte> out, std::string_view what);
 
 /// Bytes of [offset, offset + bytes) that are not in holes, in whole blocks.
 uint64_t data_bytes(const io::DirectFile& file, uint64_t offset, uint64_t bytes);
@@ -44,8 +45,8 @@ class TrunkSource {
   /// every row lies in a hole.
   bool read_chunk(std::span<const SegmentRecord> segments, std::span<std::byte> out);
 
-  /// One part of an expert, or anything else of a shard.
-  bool read(uint32_t shard, uint64_t offset, std::span<std::byte> out);
+  /// One part of an expert, or anything else of a shard; `what` is for messages.
+  bool read(uint32_t shard, uint64_t offset, std::span<std::byte> out, std::string_view what);
 
   /// Error(kCheckpoint) naming tensor, row and column of the first weight that is not finite.
   void check_finite(std::span<const SegmentRecord> segments,

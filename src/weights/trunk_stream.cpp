@@ -13,8 +13,8 @@ constexpr uint64_t kNotPinned = ~uint64_t{0};
 __extension__ typedef unsigned __int128 Uint128;
 
 std::string describe_job(const io::ReadJob& job) {
-  const auto* stream = static_cast<const TrunkStream*>(job.context);
-  return stream->describe(static_cast<uint32_t>(job.context_id));
+  const auto& file = *static_cast<const TrunkFile*>(job.context);
+  return file.describe(file.chunks()[job.context_id]);
 }
 }  // namespace
 
@@ -136,7 +136,7 @@ bool TrunkStream::start(uint64_t sequence) {
   entry.job.length = chunk.stored_bytes;
   entry.job.buffer = entry.bytes;
   entry.job.what = describe_job;
-  entry.job.context = this;
+  entry.job.context = &file_;
   entry.job.context_id = entry.chunk;
   entry.reading = true;
   io_.request(entry.job, io::Lane::kBackground);
@@ -181,7 +181,7 @@ void TrunkStream::verify(Entry& entry) {
       ErrorKind::kRead,
       fmt::format("{}: the bytes at {} ({} bytes, {}) do not match their checksum, read "
                   "twice; check the drive and run `k3 pack --force` again",
-                  file_.path().string(), chunk.offset, chunk.stored_bytes, describe(entry.chunk)));
+                  file_.path().string(), chunk.offset, chunk.stored_bytes, file_.describe(chunk)));
 }
 
 /// At every read: a packed chunk that contradicts itself would lead the kernels out of its memory.
@@ -189,20 +189,11 @@ void TrunkStream::check_codec(const Entry& entry) const {
   const ChunkRecord& chunk = file_.chunks()[entry.chunk];
   const std::span<const std::byte> stored(entry.bytes, chunk.stored_bytes);
   if (is_sound(static_cast<Codec>(chunk.codec), stored, chunk.raw_bytes / 2)) return;
-  throw Error(ErrorKind::kRead,
-              fmt::format("{}: the packed bytes at {} ({}) contradict themselves; check the drive "
-                          "and run `k3 pack --force` again",
-                          file_.path().string(), chunk.offset, describe(entry.chunk)));
-}
-
-std::string TrunkStream::describe(uint32_t chunk) const {
-  const auto segments = file_.segments(file_.chunks()[chunk]);
-  const SegmentRecord& first = segments.front();
-  const std::string_view name = file_.name(file_.tensors()[first.tensor]);
-  if (segments.size() > 1)
-    return fmt::format("{} and {} more small tensors", name, segments.size() - 1);
-  return fmt::format("{} rows {}..{}", name, first.row_begin,
-                     first.row_begin + first.row_count - 1);
+  throw Error(
+      ErrorKind::kRead,
+      fmt::format("{}: the packed bytes at {} ({} bytes, {}) contradict themselves; check "
+                  "the drive and run `k3 pack --force` again",
+                  file_.path().string(), chunk.offset, chunk.stored_bytes, file_.describe(chunk)));
 }
 
 }  // namespace k3::weights

@@ -8,7 +8,6 @@
 
 #include <cstdint>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "io/io_thread.h"
@@ -61,7 +60,6 @@ class TrunkStream {
   ChunkView next();
 
   const TrunkStreamStats& stats() const { return stats_; }
-  std::string describe(uint32_t chunk) const;  // "layer 3, q_proj rows 0..291"
 
  private:
   static constexpr size_t kEntriesMax = 256;  // chunks asked for ahead

@@ -85,7 +85,7 @@ class ContentVerifier {
   void compare(const ChunkRecord& chunk, uint64_t number, TrunkSource& source, Buffers& buffers) {
     const auto stored = std::span(buffers.stored).first(chunk.stored_bytes);
     const auto expected = std::span(buffers.expected).first(content_bytes(chunk));
-    read_keeping_holes(file_, trunk_.path(), chunk.offset, stored);
+    read_keeping_holes(file_, trunk_.path(), chunk.offset, stored, trunk_.describe(chunk));
     source.read_chunk(trunk_.segments(chunk), expected);
     const auto content = content_of(chunk, number, stored, buffers.unpacked);
     if (std::memcmp(content.data(), expected.data(), expected.size()) != 0) {

@@ -162,7 +162,8 @@ class TrunkWriter {
       const ChunkRecord& chunk = found[item.index];
       const auto block =
           std::span(buffers_[item.slot]).first(align_up(chunk.stored_bytes, kTrunkAlignment));
-      const bool data = read_keeping_holes(partial, file_.partial_path(), chunk.offset, block);
+      const bool data = read_keeping_holes(partial, file_.partial_path(), chunk.offset, block,
+                                           first_tensor(manifest_.chunks[item.index]).name);
       const auto bytes = block.first(chunk.stored_bytes), rest = block.subspan(bytes.size());
       right[item.slot] = chunk.checksum == hash(item, data, bytes) && (!data || all_zero(rest));
     };
@@ -263,7 +264,7 @@ class TrunkWriter {
   void record_embedding() {
     const ManifestHeader& header = manifest_.header;
     const auto read = [&](const WorkItem& item, uint64_t offset, std::span<std::byte> out) {
-      sources_[item.thread].read(header.embedding_shard, offset, out);
+      sources_[item.thread].read(header.embedding_shard, offset, out, "rows of the embedding");
     };
     const auto take = [&](uint64_t row, std::span<const uint64_t> sums) {
       std::copy(sums.begin(), sums.end(),
@@ -292,6 +293,12 @@ class TrunkWriter {
     return std::accumulate(std::begin(parts), std::end(parts), uint64_t{0});
   }
 
+  std::string describe_expert(uint64_t number) const {
+    return fmt::format("layer {}, expert {}",
+                       input_.first_expert_layer + number / input_.experts_per_layer,
+                       number % input_.experts_per_layer);
+  }
+
   uint64_t expert_checksum(const WorkItem& item) {
     const ExpertRecord& expert = manifest_.experts[item.index];
     Checksum sum;
@@ -300,7 +307,8 @@ class TrunkWriter {
       for (uint64_t at = 0; at < size;) {
         const auto piece = std::span(buffers_[item.slot])
                                .first(std::min<uint64_t>(size - at, buffers_[item.slot].size()));
-        sources_[item.thread].read(expert.shard, expert.offset[part] + at, piece);
+        sources_[item.thread].read(expert.shard, expert.offset[part] + at, piece,
+                                   describe_expert(item.index));
         sum.update(piece);
         at += piece.size();
       }
@@ -324,6 +332,10 @@ class TrunkWriter {
 
   uint64_t hash(const WorkItem& item, bool data, std::span<const std::byte> bytes) {
     return data ? checksum(bytes) : zero_checksums_[item.thread].of(bytes);
+  }
+
+  const TrunkTensor& first_tensor(const ChunkRecord& chunk) const {
+    return (*input_.tensors)[segments_of(chunk).front().tensor];
   }
 
   std::span<const SegmentRecord> segments_of(const ChunkRecord& chunk) const {

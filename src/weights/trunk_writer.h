@@ -34,6 +34,7 @@ struct PackInput {
   const CheckpointIndex* index;
   const std::vector<TrunkTensor>* tensors;
   uint64_t config_fingerprint;
+  uint32_t first_expert_layer;  // for messages
   uint32_t expert_layer_count;
   uint32_t experts_per_layer;
   uint64_t expert_part_bytes[kExpertParts];

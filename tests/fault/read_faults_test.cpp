@@ -172,8 +172,9 @@ TEST_F(DamagedWhileOpen, AnExpertThatStaysWrongIsRefusedWhereItsChecksumIsKnown)
   overwrite_experts(weights::ExpertPart::kW2Packed, 5, '\x77');
   const FaultyOutcome outcome = generate_on(*engine_);
   EXPECT_EQ(outcome.error, ErrorKind::kRead);
-  EXPECT_TRUE(mentions(outcome.message, ".safetensors at "));
-  EXPECT_TRUE(mentions(outcome.message, ", layer 2, expert "));
+  EXPECT_TRUE(mentions(outcome.message, model_.string() + "/model-000"));
+  EXPECT_TRUE(mentions(outcome.message, ".safetensors: the bytes at "));
+  EXPECT_TRUE(mentions(outcome.message, " bytes, layer 2, expert "));
   EXPECT_TRUE(mentions(outcome.message, "do not match the checksum"));
 }
 

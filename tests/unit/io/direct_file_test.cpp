@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "k3/error.h"
+#include "support/messages.h"
 #include "support/test_data.h"
 
 namespace k3::io {
@@ -86,9 +87,9 @@ TEST_F(DirectFileTest, ReadExactlyReadsAnyRange) {
   const auto path = make("file", "0123456789");
   const DirectFile file = DirectFile::open_buffered(path);
   std::vector<std::byte> out(4);
-  read_exactly(file.fd(), 3, out, path);
+  read_exactly(file.fd(), 3, out, path, "digits");
   EXPECT_EQ(out, (std::vector{std::byte{'3'}, std::byte{'4'}, std::byte{'5'}, std::byte{'6'}}));
-  read_exactly(file.fd(), 10, {}, path);
+  read_exactly(file.fd(), 10, {}, path, "nothing");
 }
 
 TEST_F(DirectFileTest, ReadExactlyNamesPathOffsetAndLengthOnFailure) {
@@ -96,14 +97,14 @@ TEST_F(DirectFileTest, ReadExactlyNamesPathOffsetAndLengthOnFailure) {
   const DirectFile file = DirectFile::open_buffered(path);
   std::vector<std::byte> out(4);
   try {
-    read_exactly(file.fd(), 7, out, path);
+    read_exactly(file.fd(), 7, out, path, "digits");
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::kRead);
-    EXPECT_NE(std::string(error.what()).find(path.string() + " at 7 (4 bytes)"), std::string::npos)
-        << error.what();
+    EXPECT_TRUE(test::mentions(error.what(), path.string() + " at 7 (4 bytes, digits): "));
+    EXPECT_TRUE(test::mentions(error.what(), " at 10; the file ends before that"));
   }
-  EXPECT_THROW(read_exactly(-1, 0, out, path), Error);
+  EXPECT_THROW(read_exactly(-1, 0, out, path, "digits"), Error);
 }
 
 TEST_F(DirectFileTest, ReadTextFileReadsUpToItsLimit) {

@@ -34,6 +34,7 @@ struct TrunkModel {
     input.index = &index;
     input.tensors = &tensors;
     input.config_fingerprint = config.fingerprint();
+    input.first_expert_layer = config.dense_layers;
     input.expert_layer_count = static_cast<uint32_t>(request.expert_layers.size());
     input.experts_per_layer = request.experts_per_layer;
     std::copy_n(request.expert_shape.part_bytes, weights::kExpertParts, input.expert_part_bytes);
