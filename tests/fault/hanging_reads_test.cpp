@@ -82,6 +82,7 @@ TEST(HangingReads, AFailureOfAnotherReadEndsTheRunAllTheSame) {
     expect_one_line(result, 4);
     EXPECT_TRUE(mentions(result.err, "Input/output error")) << result.err;
     EXPECT_TRUE(whole_text().starts_with(result.out));
+    EXPECT_EQ(result.out.empty(), !faults.ends_with("1501")) << result.out;  // or of the prompt
   }
 }
 
