@@ -179,7 +179,13 @@ TEST(ReadFaults, AFailureOfAnyReadEndsTheRunSayingWhatWasReadWhereAfterTheTokens
                      const Place place = expect_read_error(outcome, "Input/output error");
                      kinds.insert(kind_of(place, outcome.ids.size()));
                    });
-  EXPECT_EQ(kinds.size(), 3 * kRunTokens) << testing::PrintToString(kinds);
+  // A token has one read of the embedding but the prompt many: reads that change places between
+  // runs may keep any one from being the Nth.
+  for (size_t tokens = 0; tokens < kRunTokens; ++tokens) {
+    EXPECT_TRUE(kinds.contains(fmt::format("expert after {} tokens", tokens)));
+    EXPECT_TRUE(kinds.contains(fmt::format("trunk after {} tokens", tokens)));
+  }
+  EXPECT_TRUE(kinds.contains("embedding after 0 tokens"));
 }
 
 TEST(ReadFaults, AnEarlyEndOfAFileEndsTheRunSayingThatItIsIncomplete) {
